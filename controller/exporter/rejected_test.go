@@ -404,7 +404,7 @@ func TestPublishAll(t *testing.T) {
 	}
 
 	onTried = reconcile
-	release := a.Writes.HoldWatches()
+	release := a.Writes.HoldWatches("")
 	a.Writes.Take()
 	if done() {
 		t.Error("done before the watch brought back what was written")

@@ -229,7 +229,26 @@ func TestSeldomHeartbeat(t *testing.T) {
 		env.Await("a heartbeat with another TTL", func() bool {
 			return b.Admin.Get(t.Context(), l, l.Namespace, l.Name) == nil && *l.Spec.LeaseDurationSeconds == 1800 && broker.HeartbeatOf(l).Stamp > first.Stamp
 		})
+		b.loseAnswers(func() { ttl.Store(1200) })
 	})
+}
+
+// loseAnswers lets the broker take heartbeats whose answers are lost. change makes one due. The next attempt finds the heartbeat of this process, which
+// is no clone.
+func (b *beating) loseAnswers(change func()) {
+	b.t.Helper()
+	b.Writes.LoseAnswers("/leases/" + apibroker.HeartbeatName)
+	change()
+	for range 3 {
+		last := b.last().Stamp
+		b.Await("another heartbeat", func() bool {
+			b.Membership.Review()
+			if why := b.Freezes.Suspended(safety.Export); why != "" {
+				b.t.Fatal(why)
+			}
+			return b.last().Stamp > last
+		})
+	}
 }
 
 // docs/spec/controller.md 7.8: a cluster whose heartbeat on the broker is newer than its note looks on. It goes on if nobody renews the heartbeat, and is

@@ -90,15 +90,26 @@ func newExpiry(i *memberenv.Instance, ttl time.Duration, o liveness.OnExpiry) *s
 	return e
 }
 
-// silence waits until west, which sends no heartbeat, is silent and noted as such. This member sends its own.
+// silence waits until west, which sends no heartbeat, is silent and noted as such.
 func (i importing) silence() {
 	i.Helper()
-	const ttl = 12 * time.Second // others fall silent only while the own heartbeat comes back within half of it, also on a busy machine
 	i.Create(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: wellknown.ControllerNamespace, Name: wellknown.ControllerLease}})
-	e := newExpiry(i.Instance, ttl, liveness.OnExpiry{Action: liveness.ActRemove})
 	var panics atomic.Int32
-	e.Barrier = &logging.Barrier{Panicked: func() { panics.Add(1) }}
-	e.Requeue = func([]types.NamespacedName) func() bool { panic("costs neither the process nor the evaluation") }
+	i.evaluate(func(e *safety.Expiry) {
+		e.Barrier = &logging.Barrier{Panicked: func() { panics.Add(1) }}
+		e.Requeue = func([]types.NamespacedName) func() bool { panic("costs neither the process nor the evaluation") }
+	}, func(e *safety.Expiry) {
+		i.Await("silence", func() bool { return e.Result().Silent("west") })
+		i.Await("a panic", func() bool { return panics.Load() > 0 })
+	})
+}
+
+// evaluate runs an Expiry during a test. This member sends heartbeats meanwhile.
+func (i importing) evaluate(set func(*safety.Expiry), during func(*safety.Expiry)) {
+	i.Helper()
+	const ttl = 12 * time.Second // others fall silent only while the own heartbeat comes back within half of it, also on a busy machine
+	e := newExpiry(i.Instance, ttl, liveness.OnExpiry{Action: liveness.ActRemove})
+	set(e)
 	ctx, cancel := context.WithCancel(i.Context())
 	var g errgroup.Group
 	g.Go(func() error { return e.Run(ctx) })
@@ -114,8 +125,7 @@ func (i importing) silence() {
 		}
 		return nil
 	})
-	i.Await("silence", func() bool { return e.Result().Silent("west") })
-	i.Await("a panic", func() bool { return panics.Load() > 0 })
+	during(e)
 	cancel()
 	if err := g.Wait(); err != nil {
 		i.Error(err)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -475,10 +476,12 @@ func TestImportFrozen(t *testing.T) {
 	i.lose(record, slice, source)
 	i.expire(slice)
 
+	i.loseMember("west")
 	i.TakeOff()
 	i.Delete(&aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: about.ClusterSetName}})
 	i.review("not a member", "", true)
 	got = i.do("", always)
+	i.checkLost("not a member", false)
 	i.Expect("not a member", got, importedWrite("DELETE", "east", "db-1"), derivedWrite("DELETE"), "DELETE shop/serviceimports/db", statusWrite)
 	if held := i.planner.limits.contributions(db); len(held) > 0 {
 		t.Errorf("not a member: %v counts still", held)
@@ -609,20 +612,31 @@ func (i importing) loseInventory(record *v1alpha1.ExportedService) {
 	}
 	part.Spec.Stamp, part.Spec.Exports = 1, nil
 	i.Update(part)
-	m := &v1alpha1.Member{}
-	if err := i.Admin.Get(i.Context(), m, "", "west"); err != nil {
-		i.Fatal(err)
-	}
-	i.Lose(m)
-	i.Expect("without the Member", i.do("no Member", func() bool { return i.Broker.Member("west") == nil }))
-	if i.Review(); !i.Freezes.Any(safety.LostMembers) {
-		i.Error("nobody is told that the Member is missing")
-	}
+	m := i.loseMember("west")
 	m.ResourceVersion, m.UID = "", ""
 	i.Create(m)
 	i.Expect("the Member is back", i.do("Member", func() bool { return i.Broker.Member("west") != nil }))
-	if i.Review(); i.Freezes.Any(safety.LostMembers) {
-		i.Error("the Member is back, and yet said to be missing")
+	i.checkLost("the Member is back", false)
+}
+
+// loseMember takes a Member off the broker. Its imports stay.
+func (i importing) loseMember(id string) *v1alpha1.Member {
+	i.Helper()
+	m := &v1alpha1.Member{}
+	if err := i.Admin.Get(i.Context(), m, "", id); err != nil {
+		i.Fatal(err)
+	}
+	i.Lose(m)
+	i.Expect("without the Member", i.do("no Member", func() bool { return i.Broker.Member(id) == nil }))
+	i.checkLost("without the Member", true)
+	return m
+}
+
+// checkLost compares the reason lost_members.
+func (i importing) checkLost(what string, want bool) {
+	i.Helper()
+	if i.Review(); i.Freezes.Any(safety.LostMembers) != want {
+		i.Errorf("%s: lost_members is %t, want %t", what, !want, want)
 	}
 }
 
@@ -652,10 +666,37 @@ func (i importing) expire(slice *discoveryv1.EndpointSlice) {
 	i = i.with(func(c *Config) { c.Expiry = i.silent(liveness.ActRemove) })
 	i.Expect("silent, removed", i.do("", always), importedWrite("DELETE", "west", "a"))
 	i.checkStatus("Ready=True/Ready", "east", "west")
+	i.lag(slice)
 	i = alive
 	i.Expect("back", i.do("", always), newSliceWrite)
 	i.Delete(slice)
 	i.Expect("gone", i.do("slice gone", func() bool { return i.addressOf("west") == "" }), importWrite, importedWrite("DELETE", "west", "a"))
+}
+
+// lag lets west report to be back while the watch of its slices lags behind: it stays silent until the caches are as new as the broker.
+func (i importing) lag(slice *discoveryv1.EndpointSlice) {
+	i.Helper()
+	release := i.Writes.HoldWatches("/endpointslices")
+	i.Update(slice)
+	now := metav1.NowMicro()
+	heartbeat := &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: slice.Namespace, Name: apibroker.HeartbeatName, Labels: map[string]string{apibroker.LabelManagedBy: apibroker.ManagedBy},
+			Annotations: map[string]string{apibroker.AnnotationComplete: "1"},
+		},
+		Spec: coordinationv1.LeaseSpec{RenewTime: &now},
+	}
+	i.Create(heartbeat)
+	i.evaluate(func(*safety.Expiry) {}, func(e *safety.Expiry) {
+		i.Await("two looks at the slices of west", func() bool {
+			return i.Writes.Gets("/"+slice.Namespace+"/endpointslices") > 1 || e.Result().Returning("west")
+		})
+		if !e.Result().Silent("west") {
+			i.Error("west is back, and the watch of its slices lags behind")
+		}
+		release()
+		i.Await("that west is back", func() bool { return e.Result().Returning("west") })
+	})
 }
 
 // docs/spec/controller.md 9: which namespaces and which exporters count.
@@ -694,12 +735,13 @@ func (i importing) lossBeside(west, north, south partner) {
 	i.Expect("a change and an end beside a loss", got, importedWrite("PATCH", "north", "n"), importedWrite("DELETE", "south", "s"))
 	i.checkStatus("Ready=True/Ready", "north", "south", "west")
 
+	i.loseMember(west.id)
 	mark := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: west.namespace}}
 	if err := i.Admin.Patch(i.Context(), mark, []byte(`{"metadata":{"annotations":{"clusterset-dns.io/removed":"now"}}}`), "someone"); err != nil {
 		i.Fatal(err)
 	}
-	i.Lose(&v1alpha1.Member{ObjectMeta: metav1.ObjectMeta{Name: west.id}})
 	got = i.do("west was removed", func() bool { return i.Broker.Removed(west.id) })
+	i.checkLost("a member that was removed", false)
 	i.Expect("a member that was removed", got, importWrite, importedWrite("DELETE", "west", "a"), importStatus)
 	i.checkStatus("Ready=True/Ready", "north")
 }

@@ -128,7 +128,10 @@ func TestVIPsStay(t *testing.T) {
 	b := newEnv(t)
 	west := partner{b, "west", b.AddMember("west", "243.7.0.0/16")}
 	b.Create(west.claiming("243.7.0.9"), west.slice("a", "10.2.0.1"))
-	cidr := func(c *Config) { c.Merge.VIP = merge.CIDR }
+	retried := make(map[types.NamespacedName]time.Duration)
+	cidr := func(c *Config) {
+		c.Merge.VIP, c.Retry = merge.CIDR, func(svc types.NamespacedName, d time.Duration) { retried[svc] = d }
+	}
 	i := b.start(cidr)
 	ips := func(what, want string) {
 		t.Helper()
@@ -179,6 +182,9 @@ func TestVIPsStay(t *testing.T) {
 	}
 	has("both claim one address", app, 0)
 	has("both claim one address", db, 1)
+	if d := retried[app]; len(retried) != 1 || d <= 0 || d > vipRetry {
+		t.Errorf("retried %v, want app within %s: no event of its own tells it that the address is released", retried, vipRetry)
+	}
 	west.claim()
 	i.Await("released", func() bool { return len(i.claims()) == 0 })
 	has("released", db, 0)

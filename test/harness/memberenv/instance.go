@@ -50,7 +50,7 @@ type Instance struct {
 // Start returns an Instance whose caches of the member are complete. The member must have joined, see [Env.Join].
 func (e *Env) Start(serviceCIDRs ...netip.Prefix) *Instance {
 	e.Helper()
-	i := &Instance{Env: e, Writes: &Writes{}, Log: &logtest.Recorder{}, registry: prometheus.NewRegistry()}
+	i := &Instance{Env: e, Writes: &Writes{gets: make(map[string]int)}, Log: &logtest.Recorder{}, registry: prometheus.NewRegistry()}
 	i.Metrics = metrics.New(i.registry, metrics.Labels{})
 	rest := e.Server.Config()
 	rest.QPS, rest.Burst = 1000, 2000
@@ -179,7 +179,10 @@ type Writes struct {
 	mu    sync.Mutex
 	all   []string
 	reads bool
-	held  chan struct{} // closed when watches go on; nil unless they are held
+	gets  map[string]int // by path
+	lose  string         // end of the paths of the writes whose answers are lost; "" loses none
+	hold  string         // end of the paths of the watches that are held
+	held  chan struct{}  // closed when watches go on; nil unless they are held
 }
 
 // WithReads adds reads of single objects: what is known from a watch must not be asked for.
@@ -192,6 +195,9 @@ func (w *Writes) WithReads() {
 func (w *Writes) over(next http.RoundTripper) http.RoundTripper {
 	return roundTrip(func(r *http.Request) (*http.Response, error) {
 		w.mu.Lock()
+		if r.Method == http.MethodGet {
+			w.gets[r.URL.Path]++
+		}
 		check := strings.HasSuffix(r.URL.Path, "/namespaces/kube-system") // of the server, which comes at any time
 		read := r.Method == http.MethodGet && (!w.reads || r.URL.RawQuery != "" || check)
 		if !read && !strings.HasSuffix(r.URL.Path, "/events") {
@@ -201,20 +207,44 @@ func (w *Writes) over(next http.RoundTripper) http.RoundTripper {
 			}
 			w.all = append(w.all, r.Method+" "+strings.ReplaceAll(path, Namespace, "broker"))
 		}
+		loses := r.Method != http.MethodGet && w.lose != "" && strings.HasSuffix(r.URL.Path, w.lose)
 		w.mu.Unlock()
 		resp, err := next.RoundTrip(r)
+		if err == nil && loses && resp.StatusCode < http.StatusBadRequest {
+			_ = resp.Body.Close()
+			return nil, io.ErrUnexpectedEOF
+		}
 		if err == nil && r.URL.Query().Get("watch") != "" {
-			resp.Body = watchBody{resp.Body, w}
+			resp.Body = watchBody{resp.Body, w, r.URL.Path}
 		}
 		return resp, err
 	})
 }
 
-// HoldWatches keeps back what watches deliver until release is called.
-func (w *Writes) HoldWatches() (release func()) {
+// Gets returns the number of reads, lists and watches with a path that ends so.
+func (w *Writes) Gets(end string) (n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.held = make(chan struct{})
+	for path, times := range w.gets {
+		if strings.HasSuffix(path, end) {
+			n += times
+		}
+	}
+	return n
+}
+
+// LoseAnswers loses the answers to later writes that succeed and whose paths end so.
+func (w *Writes) LoseAnswers(end string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.lose = end
+}
+
+// HoldWatches keeps back what watches deliver whose paths end so, until release is called.
+func (w *Writes) HoldWatches(end string) (release func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.hold, w.held = end, make(chan struct{})
 	return func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -226,15 +256,17 @@ func (w *Writes) HoldWatches() (release func()) {
 // A watchBody is the body of a watch that can be held.
 type watchBody struct {
 	io.ReadCloser
-	of *Writes
+	of   *Writes
+	path string
 }
 
 func (b watchBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	b.of.mu.Lock()
 	held := b.of.held
+	holds := held != nil && strings.HasSuffix(b.path, b.of.hold)
 	b.of.mu.Unlock()
-	if held != nil {
+	if holds {
 		<-held
 	}
 	return n, err
