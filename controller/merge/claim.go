@@ -31,7 +31,7 @@ type Claim struct {
 
 // VIPs is the state that decides on the clusterset IPs of one service, with [CIDR] (docs/spec/controller.md 5.7). The zero value gives none.
 type VIPs struct {
-	// Pools are the VIP CIDRs of the members.
+	// Pools are the VIP CIDRs of the members, as function [Pools] returns them.
 	Pools []Pool
 	// Claims of members; released ones are left out.
 	Claims []Claim
@@ -65,7 +65,13 @@ func (c Claim) when() int64 {
 
 // valid reports whether the address of a claim is in a VIP CIDR of its member.
 func (v VIPs) valid(c Claim) bool {
-	return slices.ContainsFunc(v.Pools, func(p Pool) bool { return p.Cluster == c.Cluster && p.Prefix.Contains(c.IP) })
+	at, _ := slices.BinarySearchFunc(v.Pools, c.Cluster, func(p Pool, id string) int { return cmp.Compare(p.Cluster, id) })
+	for _, p := range v.Pools[at:] {
+		if p.Cluster != c.Cluster || p.Prefix.Contains(c.IP) {
+			return p.Cluster == c.Cluster
+		}
+	}
+	return false
 }
 
 // Foreign reports whether an address is in a VIP CIDR of a member that does not claim it.

@@ -2,6 +2,7 @@ package merge
 
 import (
 	"fmt"
+	"net/netip"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -49,6 +50,20 @@ func reconciled(tb testing.TB, n int) func() {
 	}
 }
 
+// claimed is the merge of n members that claim one address. A claim counts only if the address is in a VIP CIDR of its member.
+func claimed(n int) func() {
+	o := Options{VIP: CIDR}
+	var records []Record
+	for i := range n {
+		id := fmt.Sprintf("member-%04d", i)
+		records = append(records, record(id, i%24, vip(true)))
+		prefix := netip.PrefixFrom(netip.AddrFrom4([4]byte{243, byte(i >> 8), byte(i), 0}), 24)
+		o.VIPs.Pools = append(o.VIPs.Pools, Pool{Cluster: id, Prefix: prefix})
+		o.VIPs.Claims = append(o.VIPs.Claims, exporting(1, claims(id+" 243.0.0.1 1"))...)
+	}
+	return func() { Merge(shop, records, o) }
+}
+
 // What a reconcile works out grows with the members that export the service, not with their square.
 func TestAllocationsAreLinear(t *testing.T) {
 	of := func(members int) float64 { return allocs.PerRun(10, reconciled(t, members)) }
@@ -56,6 +71,9 @@ func TestAllocationsAreLinear(t *testing.T) {
 	t.Logf("%.0f allocations with 10 members, %.0f with 100", ten, hundred)
 	if hundred > 11*ten {
 		t.Errorf("%.0f allocations with 100 members and %.0f with 10, want at most eleven times as many", hundred, ten)
+	}
+	if n, times4 := allocs.PerRun(10, claimed(10)), allocs.PerRun(10, claimed(40)); times4 > 5*n {
+		t.Errorf("%.0f allocations with 40 members that claim one address and %.0f with 10, want at most five times as many", times4, n)
 	}
 	// For each member its slice with endpoints and ports as it is to be, and what that is compared by.
 	const most = 100
@@ -69,6 +87,19 @@ func BenchmarkReconcile(b *testing.B) {
 	for _, members := range []int{3, 100} {
 		b.Run(fmt.Sprintf("members=%d", members), func(b *testing.B) {
 			work := reconciled(b, members)
+			b.ReportAllocs()
+			for b.Loop() {
+				work()
+			}
+		})
+	}
+}
+
+// BenchmarkClaims merges members that claim one address.
+func BenchmarkClaims(b *testing.B) {
+	for _, members := range []int{250, 1000} {
+		b.Run(fmt.Sprintf("members=%d", members), func(b *testing.B) {
+			work := claimed(members)
 			b.ReportAllocs()
 			for b.Loop() {
 				work()

@@ -42,7 +42,7 @@ import (
 // oldest export, by creation time and then by cluster id (docs/spec/controller.md 4.2). Without a record that counts there is no import. [Seen]
 // returns the records that reach the importing cluster.
 func Merge(service types.NamespacedName, records []Record, o Options) Result {
-	entries, rejected := admit(service, records, o)
+	entries, rejected := admit(service, records)
 	r := Result{Rejected: rejected, vip: o.VIP}
 	m := &merger{o: o, all: entries}
 	if len(entries) == 0 {

@@ -13,7 +13,7 @@ import (
 )
 
 // admit returns the records that count, in order of precedence, and why the others do not.
-func admit(service types.NamespacedName, records []Record, o Options) ([]*entry, []Rejection) {
+func admit(service types.NamespacedName, records []Record) ([]*entry, []Rejection) {
 	var entries []*entry
 	var rejected []Rejection
 	reject := func(r *Record, reason Reason, detail string) {
@@ -38,13 +38,13 @@ func admit(service types.NamespacedName, records []Record, o Options) ([]*entry,
 		entries = append(entries, &entry{Record: Record{Cluster: r.Cluster, Admitted: r.Admitted, Created: r.Created, Spec: *r.Spec.DeepCopy()}, when: when})
 	}
 	slices.SortFunc(entries, byPrecedence)
-	kept := entries[:0]
+	kept, known := entries[:0], make(map[string]bool, len(entries))
 	for _, e := range entries {
-		if slices.ContainsFunc(kept, func(k *entry) bool { return k.Cluster == e.Cluster }) {
+		if known[e.Cluster] {
 			reject(&e.Record, Duplicate, "want one export record for each cluster")
 			continue
 		}
-		kept = append(kept, e)
+		kept, known[e.Cluster] = append(kept, e), true
 	}
 	slices.SortFunc(rejected, compareRejections)
 	return kept, rejected
