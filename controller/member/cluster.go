@@ -19,6 +19,7 @@ package member
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -100,12 +101,15 @@ type followed struct {
 	reset          func()
 }
 
+// errNoAnswer is the reason why a watch without an error has no contact.
+var errNoAnswer = errors.New("the API server does not answer")
+
 // Blind names a kind that exports depend on and that was not seen since a time, or returns "". Kinds that are not installed are skipped: exports go on
 // without them.
 func (c *Cluster) Blind(since time.Time) string {
 	for _, kind := range []string{"Namespace", "Service", "EndpointSlice", "ServiceExport", kindProperty} {
 		id := apiserver.WatchID{Kind: kind}
-		err := c.set.Err(id)
+		err := cmp.Or(c.set.Err(id), errNoAnswer)
 		if last := c.set.LastContact(id); !last.After(since) && apiserver.Classify(err) != apiserver.Absent {
 			return fmt.Sprintf("%s: nothing was heard of it since %s: %v", kind, last.UTC().Format(time.RFC3339), err)
 		}

@@ -107,4 +107,5 @@ func TestCheckKinds(t *testing.T) {
 			}
 		}
 	}
+	testBlind(t, server.Config()) // all kinds are there
 }
