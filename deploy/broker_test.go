@@ -558,6 +558,8 @@ func TestBrokerWrites(t *testing.T) {
 		{"too many of a record", write{verb: "update", object: current(record(func(r *v1alpha1.ExportedService) {
 			r.ManagedFields = owned(r, 1_000_000)
 		}), v1alpha1.ExportedServices)}, longFields},
+		{"fields of an inventory", write{object: inventory("3e", func(i *v1alpha1.Inventory) { i.ManagedFields = owned(i, 60_000) })}, ""},
+		{"too many of an inventory", write{object: inventory("3e", func(i *v1alpha1.Inventory) { i.ManagedFields = owned(i, 1_000_000) })}, longFields},
 		{"fields of a merged view", applied(published("status", func(v *mcsv1beta1.ServiceImport) { v.Status.Clusters = clusterStatuses(1000) })), ""},
 		{"too many of a merged view", published("", func(v *mcsv1beta1.ServiceImport) { v.ManagedFields = owned(v, 262_144) }), longFields},
 	} {
@@ -565,8 +567,33 @@ func TestBrokerWrites(t *testing.T) {
 			t.Errorf("%s: %v", tt.name, err)
 		}
 	}
+	testManagers(t, client)
 	testTokens(t, c, client)
 	testOthers(t, c)
+}
+
+// testManagers applies the largest status of a Member, as ever more managers. The API server ignores managed fields in a write of a status, but gives
+// each manager an entry.
+func testManagers(t *testing.T, client dynamic.Interface) {
+	m := &unstructured.Unstructured{}
+	m.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("Member"))
+	m.SetName("east")
+	var properties []any
+	for i := range 32 {
+		properties = append(properties, map[string]any{"name": fmt.Sprintf("%02d.%s", i, strings.Repeat("x.", 120)+"x"), "value": "v"})
+	}
+	m.Object["status"] = map[string]any{"properties": properties}
+	for i := range 20 {
+		_, err := client.Resource(v1alpha1.Members).ApplyStatus(t.Context(), "east", m, metav1.ApplyOptions{FieldManager: fmt.Sprint("m", i), Force: true})
+		if err == nil {
+			continue
+		}
+		if err := rejected(err, longFields); err != nil || i < 3 {
+			t.Errorf("status of its Member, as manager %d: %v, want three managers taken, and then a bound", i, err)
+		}
+		return
+	}
+	t.Error("status of its Member: taken from 20 managers, want a bound")
 }
 
 // largest gives a record all labels, annotations and ports that it can have, with the longest names.
