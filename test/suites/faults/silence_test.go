@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/miekg/dns"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -17,19 +18,20 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
-// A member loses the right to read its EndpointSlices. It says that it is blind: for the others it is silent at once, what only it serves is a last resort, and its
-// endpoints are back when it sees them again and has written them (docs/spec/controller.md 8.1, docs/spec/controller.md 8.2).
+// A member loses the right to read its EndpointSlices. It says that it is blind: for the others it is silent at once, what only it serves, headless too, is a last resort, and
+// its endpoints are back when it sees them again and has written them (docs/spec/controller.md 8.1, docs/spec/controller.md 8.2).
 func TestMemberIsBlind(t *testing.T) {
 	const ns = "blind"
 	export(t, east, ns, "web", "10.21.0.1")
-	export(t, east, ns, "alone", "10.21.0.9")
+	alone := testclusterset.Headless(ns, "alone", testclusterset.Port("http", 80))
+	east.Put(t, alone, testclusterset.Slice(alone, "alone-east", testclusterset.Endpoint{Address: "10.21.0.9"}), testclusterset.Export(ns, "alone"))
 	export(t, west, ns, "web", "10.22.0.1")
 	e, w := run(t, east), run(t, west)
 	awaitImport(t, west, ns, "web", "10.21.0.1 10.22.0.1")
 	west.Put(t, testclusterset.Namespace(ns))
 	awaitImport(t, west, ns, "alone", "10.21.0.9")
 	w.awaitHeartbeat("east")
-	ofWest := undisturbed(t, west, ns, "west")
+	ofWest, ofAlone := undisturbed(t, west, ns, "west"), steady(t, west, ns, "alone")
 
 	restore := revoke(t, east, "endpointslices")
 	defer restore()
@@ -40,6 +42,7 @@ func TestMemberIsBlind(t *testing.T) {
 	awaitImport(t, west, ns, "web", "10.22.0.1")
 	e.awaitMetric("frozen", "blind", 1)
 	checkImport(t, west, ns, "alone", "10.21.0.9")
+	servers["west"].Answers(t, "alone."+ns, dns.TypeA, answer("10.21.0.9"))
 	serve(t, east, ns, "web", "10.21.0.2")
 	returned := countChanges(t, west, ns, "east")
 	restore()
@@ -50,6 +53,7 @@ func TestMemberIsBlind(t *testing.T) {
 	e.awaitMetric("frozen", "blind", 0)
 	checkImport(t, west, ns, "alone", "10.21.0.9")
 	ofWest()
+	ofAlone()
 }
 
 // A member is blind every other moment. It is imported again ever more seldom (docs/spec/controller.md 8.2).
