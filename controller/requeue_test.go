@@ -9,9 +9,11 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/clusterset-dns/clusterset/controller/broker"
 	"github.com/clusterset-dns/clusterset/controller/member"
 	"github.com/clusterset-dns/clusterset/controller/queue"
 	"github.com/clusterset-dns/clusterset/test/harness/logtest"
+	"github.com/clusterset-dns/clusterset/test/harness/memberenv"
 )
 
 // A service that has lost endpoints does not wait for its further changes (docs/spec/controller.md 10.3).
@@ -52,5 +54,33 @@ func TestLostEndpointsAreUrgent(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// docs/spec/controller.md 9.4: what one member changes again and again has a bounded rate; what ends or moves endpoints has not, and no other member waits.
+func TestChangesOfAMember(t *testing.T) {
+	i := memberenv.New(t).Start()
+	newQueue := func() *queue.Queue {
+		return queue.New(queue.Config{Name: "test", Log: i.Log, Failed: func() {}, Panicked: func() {}})
+	}
+	p := &parts{broker: i.Broker, requeue: requeuer{member: i.Member, broker: i.Broker, exports: newQueue(), imports: newQueue()}}
+	changed, began := p.brokerHandlers(t.Context(), nil).Changed, time.Now()
+	queued := func(member string, altered bool) (n int) {
+		before, _ := p.requeue.imports.Waiting()
+		for n := range 3 * changeBurst {
+			svc := types.NamespacedName{Namespace: "shop", Name: fmt.Sprint(member, altered, n)}
+			changed(broker.Change{Service: svc, Member: member, Altered: altered})
+		}
+		after, _ := p.requeue.imports.Waiting()
+		return after - before
+	}
+	for _, member := range []string{"west", "north"} {
+		n := queued(member, true)
+		if later := 2 * (int(time.Since(began)/changePeriod) + 1); n < changeBurst || n > changeBurst+later {
+			t.Errorf("%s: %d of %d changes count at once, want %d, and two for each second", member, n, 3*changeBurst, changeBurst)
+		}
+	}
+	if n := queued("west", false); n < 3*changeBurst {
+		t.Errorf("%d of %d changes count at once that are not bounded, want all", n, 3*changeBurst)
 	}
 }
