@@ -1128,12 +1128,12 @@ func memberIsOld(t *testing.T, a admin) {
 	write("3", "10.4.0.0/16") // by hand
 	await(l, "10.4.0.0/16", false)
 
-	unknown := member("south")
+	unknown, svc := member("south"), types.NamespacedName{Namespace: "shop", Name: "new"}
 	unknown.Spec.Protocol = api.Protocol + 1
-	a.apply(unknown, record("south", web))
+	a.apply(unknown, record("south", svc))
 	until.True(t, "a rejection of another protocol", func() bool {
-		return l.Member("south") == nil && len(l.Records(web)) == 0 && l.count(func() int {
-			return strings.Count(fmt.Sprint(l.rejected), "web.shop cluster_id Member south: protocol 2")
+		return l.Member("south") == nil && len(l.Records(svc)) == 0 && l.count(func() int {
+			return strings.Count(fmt.Sprint(l.rejected), "new.shop cluster_id Member south: protocol 2")
 		}) > 0
 	})
 	if l.Removed("south") {
