@@ -105,7 +105,14 @@ type query struct {
 	options      resolver.Options
 	question     resolver.Question
 	answer, glue resolver.Answer
-	text         [resolver.MaxOwner + 2]byte // scratch for a name
+	text         []byte    // scratch for the names of targets
+	services     []service // scratch
+}
+
+// A service is an SRV record before its text is one string with that of the others.
+type service struct {
+	port uint16
+	end  int // of the target in query.text
 }
 
 var queries = sync.Pool{New: func() any { return new(query) }}

@@ -230,24 +230,46 @@ func (q *query) signature() int {
 func (q *query) fillServices(m *reply) {
 	list := &q.answer.Services
 	size, used := q.size(&m.Msg), q.preamble()+q.signature()
-	most := min(list.Len(), (size-used)/(srvLen+len(q.zone.origin))+1)
-	records := make([]dns.SRV, 0, most)
-	m.Answer = m.rr[:0]
-	if most > 1 {
-		m.Answer = make([]dns.RR, 0, most)
-	}
-	hdr := q.header(q.qname(), dns.TypeSRV)
+	q.text, q.services = q.text[:0], q.services[:0]
 	for i := range list.Len() {
 		port, to := list.At(i)
-		text := q.appendName(q.text[:0], &to)
-		if used += srvLen + nameLen(text); used > size {
+		start := len(q.text)
+		q.text = q.appendName(q.text, &to)
+		if used += srvLen + nameLen(q.text[start:]); used > size {
 			m.Truncated = q.overUDP()
-			return
+			break
 		}
-		records = append(records, dns.SRV{Hdr: hdr, Weight: list.Weight(), Port: port, Target: string(text)})
-		m.Answer = append(m.Answer, &records[i])
+		q.services = append(q.services, service{port, len(q.text)})
 	}
-	q.addGlue(m, records, size-used)
+	records := q.records(m)
+	if len(records) == list.Len() {
+		q.addGlue(m, records, size-used)
+	}
+}
+
+// records puts the SRV records of q.services into m. There is one string of all targets.
+func (q *query) records(m *reply) []dns.SRV {
+	records := make([]dns.SRV, len(q.services))
+	m.Answer = m.rr[:0]
+	if len(records) > 1 {
+		m.Answer = make([]dns.RR, 0, len(records))
+	}
+	hdr, weight := q.header(q.qname(), dns.TypeSRV), q.answer.Services.Weight()
+	text, start := q.string(q.text), 0
+	for i, s := range q.services {
+		records[i] = dns.SRV{Hdr: hdr, Weight: weight, Port: s.port, Target: text[start:s.end]}
+		m.Answer = append(m.Answer, &records[i])
+		start = s.end
+	}
+	return records
+}
+
+// string is text as a string: the end of the question, where that is the same.
+func (q *query) string(text []byte) string {
+	if name := q.qname(); len(text) <= len(name) && name[len(name)-len(text):] == string(text) {
+		return name[len(name)-len(text):]
+	}
+	return string(text)
 }
 
 // appendName appends the fully qualified name of n; its zone has the letter case of the question.
