@@ -115,7 +115,8 @@ type service struct {
 	end  int // of the target in query.text
 }
 
-var queries = sync.Pool{New: func() any { return new(query) }}
+// With room for the records of a UDP message; it grows for more.
+var queries = sync.Pool{New: func() any { return &query{text: make([]byte, 0, 1<<10), services: make([]service, 0, 1<<5)} }}
 
 func newQuery(h *Handler, z *zone, w dns.ResponseWriter, r *dns.Msg) *query {
 	q := queries.Get().(*query)
