@@ -184,12 +184,14 @@ func checkInterval(ttl time.Duration) time.Duration { return min(10*time.Second,
 
 func (p *parts) brokerHandlers(ctx context.Context, rejections *importer.Rejections) broker.Handlers {
 	properties := newThrottle(ctx, func(string) int { return propertyBurst }, propertyPeriod)
-	changes := newThrottle(ctx, func(namespace string) int { return changeBurst + 2*p.broker.RecordsIn(namespace) }, changePeriod)
+	changes := newThrottle(ctx, func(namespace string) int { return changeBurst + 4*p.broker.RecordsIn(namespace) }, changePeriod)
 	return broker.Handlers{
 		Changed: func(c broker.Change) {
-			if c.Altered {
+			switch {
+			case !p.requeue.concernsUs(c):
+			case c.Altered:
 				changes.call(c.Member, c.Service, func() { p.requeue.brokerChanged(c) })
-			} else {
+			default:
 				p.requeue.brokerChanged(c)
 			}
 		},

@@ -45,13 +45,24 @@ func (r requeuer) exportNow(svc types.NamespacedName) { r.exports.Add(svc, queue
 // reconciled, too: it is restored if someone else changed it, and follows the claims of others. A lost endpoint does not wait for other changes, and neither
 // does the end of an export.
 func (r requeuer) brokerChanged(c broker.Change) {
-	svc := c.Service
-	if !c.Listed || r.member.Import(svc) != nil || r.broker.HasRecord(svc) {
-		addChange(r.imports, c.Member, svc, c.Initial, c.Urgent)
+	if r.concernsImport(c) {
+		addChange(r.imports, c.Member, c.Service, c.Initial, c.Urgent)
 	}
-	if record, slices := r.broker.Own(svc); record != nil || len(slices) > 0 || r.member.Export(svc) != nil || len(r.broker.OwnClaims(svc)) > 0 {
-		addChange(r.exports, c.Member, svc, c.Initial, false)
+	if r.concernsExport(c) {
+		addChange(r.exports, c.Member, c.Service, c.Initial, false)
 	}
+}
+
+// concernsUs reports whether this cluster imports or exports the service of a change, or may do so.
+func (r requeuer) concernsUs(c broker.Change) bool { return r.concernsImport(c) || r.concernsExport(c) }
+
+func (r requeuer) concernsImport(c broker.Change) bool {
+	return !c.Listed || r.member.Import(c.Service) != nil || r.broker.HasRecord(c.Service)
+}
+
+func (r requeuer) concernsExport(c broker.Change) bool {
+	record, slices := r.broker.Own(c.Service)
+	return record != nil || len(slices) > 0 || r.member.Export(c.Service) != nil || len(r.broker.OwnClaims(c.Service)) > 0
 }
 
 // memberChanged queues the services that a change of an object of this cluster affects.

@@ -15,8 +15,8 @@ const (
 	propertyPeriod = 30 * time.Second
 )
 
-// Changes of its records and claims take effect at once for as many as twice its records and changeBurst, then one in changePeriod: each may have an
-// import and the status of exports written.
+// Changes of its records and of the entries of its inventory take effect at once for as many as four times its records and changeBurst, then one in
+// changePeriod: each may have an import and the status of exports written. So an edit of all exports and its revert do not wait.
 const (
 	changeBurst  = 100
 	changePeriod = time.Second
@@ -24,62 +24,80 @@ const (
 
 // A throttle bounds how often each member has something done. The last of its calls for a service always counts, if late.
 type throttle struct {
-	ctx    context.Context // of the term: nothing is done after it
 	burst  func(member string) int
 	period time.Duration
 
-	mu sync.Mutex
-	of map[string]*allowance // by member
+	mu    sync.Mutex
+	ended bool                  // the term has
+	of    map[string]*allowance // by member
 }
 
 // An allowance bounds one member.
 type allowance struct {
 	taken float64 // less one for each period until at
 	at    time.Time
-	later map[types.NamespacedName]bool // those that wait
+	later map[types.NamespacedName]*time.Timer // those that wait
 }
 
+// newThrottle returns a throttle that does nothing after ctx, and lets go of what waits then.
 func newThrottle(ctx context.Context, burst func(member string) int, period time.Duration) *throttle {
-	return &throttle{ctx: ctx, burst: burst, period: period, of: make(map[string]*allowance)}
+	t := &throttle{burst: burst, period: period, of: make(map[string]*allowance)}
+	context.AfterFunc(ctx, t.end)
+	return t
+}
+
+func (t *throttle) end() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.ended = true
+	for _, a := range t.of {
+		for _, timer := range a.later {
+			timer.Stop()
+		}
+	}
+	t.of = nil
 }
 
 // call does something for a service, or with the zero name for all, at once or later.
 func (t *throttle) call(member string, svc types.NamespacedName, do func()) {
-	switch delay, waits := t.take(member, svc); {
-	case waits:
-	case delay == 0:
+	if t.take(member, svc, do) {
 		do()
-	default:
-		time.AfterFunc(delay, func() {
-			t.mu.Lock()
-			delete(t.of[member].later, svc)
-			t.mu.Unlock()
-			if t.ctx.Err() == nil {
-				do()
-			}
-		})
 	}
 }
 
-// take returns how long a call has to wait, or that an earlier one of the service waits already.
-func (t *throttle) take(member string, svc types.NamespacedName) (delay time.Duration, waits bool) {
+// take reports whether a call is allowed now. Otherwise it waits, or an earlier one of the service does.
+func (t *throttle) take(member string, svc types.NamespacedName, do func()) bool {
 	burst, now := float64(t.burst(member)), time.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.ended {
+		return false
+	}
 	a := t.of[member]
 	if a == nil {
-		a = &allowance{at: now, later: make(map[types.NamespacedName]bool)}
+		a = &allowance{at: now, later: make(map[types.NamespacedName]*time.Timer)}
 		t.of[member] = a
 	}
-	if a.later[svc] {
-		return 0, true
-	}
 	a.taken = max(0, a.taken-now.Sub(a.at).Seconds()/t.period.Seconds())
-	a.taken = min(a.taken, burst+float64(len(a.later))) + 1 // the burst may have been larger
+	a.taken = min(a.taken, burst+float64(len(a.later))) // the burst may have been larger
 	a.at = now
-	if a.taken <= burst {
-		return 0, false
+	if a.taken+1 <= burst {
+		a.taken++
+		return true
 	}
-	a.later[svc] = true
-	return time.Duration((a.taken - burst) * float64(t.period)), false
+	if a.later[svc] == nil {
+		a.taken++
+		a.later[svc] = time.AfterFunc(time.Duration((a.taken-burst)*float64(t.period)), func() { t.fire(a, svc, do) })
+	}
+	return false
+}
+
+func (t *throttle) fire(a *allowance, svc types.NamespacedName, do func()) {
+	t.mu.Lock()
+	delete(a.later, svc)
+	ended := t.ended
+	t.mu.Unlock()
+	if !ended {
+		do()
+	}
 }

@@ -63,7 +63,7 @@ type Change struct {
 	Member  string // its namespace on the broker
 	Initial bool   // the first list is being read
 	Listed  bool   // of an inventory entry
-	Altered bool   // by another member, of an entry or a record that neither ends an export nor has other slices: it may do so at any rate
+	Altered bool   // by another member, of an entry or a record, without an end of an export or other slices: it may do so at any rate
 	Urgent  bool   // a slice of another member lost its last ready endpoint, or an export ended
 }
 

@@ -340,7 +340,8 @@ func urgentAndAltered(t *testing.T, a admin, l *link) {
 	two.Endpoints = append(two.Endpoints, discoveryv1.Endpoint{Addresses: []string{"10.1.0.2"}})
 	notReady := slice("west", db, "db-3")
 	notReady.Endpoints[0].Conditions.Ready = new(false)
-	listing, headless, own := record("west", db), record("west", db), record("east", db)
+	listing, narrowed, headless, own := record("west", db), record("west", db), record("west", db), record("east", db)
+	narrowed.Spec.ToClusters = []v1alpha1.ClusterSelector{{MatchProperties: []v1alpha1.Property{{Name: "region", Value: "eu"}}}}
 	listing.Spec.Slices = []string{"0123456789abcdef"}
 	headless.Spec.Type, own.Spec.Type = v1alpha1.Headless, v1alpha1.Headless
 	const urgent, altered = "urgent", "altered"
@@ -361,6 +362,8 @@ func urgentAndAltered(t *testing.T, a admin, l *link) {
 		{"an own slice comes", func() { a.apply(slice("east", db, "db-1")) }, ""},
 		{"an own slice goes", func() { a.delete(slice("east", db, "db-1")) }, ""},
 		{"a record lists a slice", func() { a.apply(listing) }, ""},
+		{"it is for other clusters", func() { a.apply(narrowed) }, ""},
+		{"and for all again", func() { a.apply(record("west", db)) }, ""},
 		{"its type changes", func() { a.apply(headless) }, altered},
 		{"it is again as it was", func() { a.apply(record("west", db)) }, altered},
 		{"an own record changes", func() { a.apply(own) }, ""},

@@ -171,18 +171,19 @@ func (b *Broker) recordChanged(was, is **v1alpha1.ExportedService, initial bool)
 	switch svc, ok := ServiceOf(r.Name); {
 	case same(was, is):
 	case ok:
-		altered := r.Namespace != b.cfg.Namespace && was != nil && is != nil && !sameContent(*was, *is)
+		altered := r.Namespace != b.cfg.Namespace && was != nil && is != nil && mayWait(*was, *is)
 		b.handlers.Changed(Change{Service: svc, Member: r.Namespace, Initial: initial, Altered: altered})
 	case is != nil && b.Synced():
 		b.acceptRecord(r)
 	}
 }
 
-// sameContent compares records without stamps and lists of slices.
-func sameContent(a, b *v1alpha1.ExportedService) bool {
-	was := a.Spec
-	was.Stamp, was.Slices = b.Spec.Stamp, b.Spec.Slices
-	return equality.Semantic.DeepEqual(was, b.Spec)
+// mayWait reports whether others may take the change of a record late: it has other contents, but neither only other slices, nor is it for other
+// clusters, which may end an export.
+func mayWait(was, is *v1alpha1.ExportedService) bool {
+	a, b := was.Spec, is.Spec
+	a.Stamp, a.Slices = b.Stamp, b.Slices
+	return equality.Semantic.DeepEqual(a.ToClusters, b.ToClusters) && !equality.Semantic.DeepEqual(a, b)
 }
 
 func (b *Broker) sliceChanged(was, is **discoveryv1.EndpointSlice, initial bool) {
