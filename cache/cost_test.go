@@ -49,8 +49,8 @@ func TestChangeAllocations(t *testing.T) {
 	}
 }
 
-// Deletions of imports cost what these imports are, with `namespaces`, too: four times as many take four times the allocations, from the events to
-// the state without them. To list the imports of the namespace at each deletion would take sixteen times as many.
+// With `namespaces`, too, the cost of deletions grows with the number of imports: four times as many take four times the allocations. To list the
+// imports of the namespace at each deletion would take sixteen times as many.
 func TestDeletionAllocations(t *testing.T) {
 	few, many := deletionAllocations(t, 500), deletionAllocations(t, 2000)
 	t.Logf("500 imports: %.0f allocations; 2,000: %.0f", few, many)
@@ -59,7 +59,7 @@ func TestDeletionAllocations(t *testing.T) {
 	}
 }
 
-// deletionAllocations counts what is allocated to serve imports and to delete them all.
+// deletionAllocations counts the allocations of serving imports and deleting all of them.
 func deletionAllocations(t *testing.T, imports int) float64 {
 	t.Helper()
 	return allocs.PerRun(1, func() {
@@ -89,7 +89,7 @@ func deletionAllocations(t *testing.T, imports int) float64 {
 	})
 }
 
-// A change of a large service allocates its tables, not what it takes to build all of its hosts anew.
+// A change of a large service allocates its tables. It does not build all hosts anew.
 func TestLargeChange(t *testing.T) {
 	const runs, most = 5, 4 << 20
 	s, p := changing(t, 1, largeChange)

@@ -376,7 +376,7 @@ type job struct {
 	at       change
 }
 
-// build builds a service that is old now.
+// build builds a service; old is its present state.
 func (b *batch) build(j *job, old *index.Service) *index.Service {
 	if j.imp == nil {
 		return nil

@@ -176,7 +176,7 @@ func headlessSlice(name string, cluster, part, n int) *discoveryv1.EndpointSlice
 	return obj
 }
 
-// A changingService is a headless service, of which one endpoint changes.
+// A changingService is a headless service with one endpoint that changes.
 type changingService struct{ clusters, slices, endpoints int } // slices of a cluster, endpoints of a slice
 
 var smallChange, largeChange = changingService{3, 1, 30}, changingService{1, 40, 1000}

@@ -188,11 +188,10 @@ func (p *parts) brokerHandlers(ctx context.Context, rejections *importer.Rejecti
 	return broker.Handlers{
 		Changed: func(c broker.Change) {
 			switch {
-			case !p.requeue.concernsUs(c):
-			case c.Altered:
-				changes.call(c.Member, c.Service, func() { p.requeue.brokerChanged(c) })
-			default:
+			case !c.Altered:
 				p.requeue.brokerChanged(c)
+			case p.requeue.concernsUs(c): // others must not use up the allowance
+				changes.call(c.Member, c.Service, func() { p.requeue.brokerChanged(c) })
 			}
 		},
 		MembersChanged:    p.requeue.all,

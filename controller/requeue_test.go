@@ -57,7 +57,7 @@ func TestLostEndpointsAreUrgent(t *testing.T) {
 	}
 }
 
-// docs/spec/controller.md 9.4: what one member changes again and again has a bounded rate; what ends or moves endpoints has not, and no other member waits.
+// docs/spec/controller.md 9.4: repeated changes of one member have a bounded rate, ends and moves of endpoints do not, and no other member waits.
 func TestChangesOfAMember(t *testing.T) {
 	i := memberenv.New(t).Start()
 	newQueue := func() *queue.Queue {

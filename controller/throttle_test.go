@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// docs/spec/controller.md 9.4: what one member changes again and again causes a bounded rate of work, and delays no other member.
+// docs/spec/controller.md 9.4: repeated changes of one member cause a bounded rate of work, and delay no other member.
 func TestThrottle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls atomic.Int64

@@ -87,7 +87,7 @@ func (b *builder) clear() {
 	b.clusters, b.portSets, b.addrs, b.text, b.hosts = b.clusters[:0], b.portSets[:0], b.addrs[:0], b.text[:0], b.hosts[:0]
 }
 
-// collect makes the hosts with the labels of b.only, or with nil all.
+// collect builds the hosts with the labels of b.only, or all if that is nil.
 func (b *builder) collect(imp *Import, in *origin) *endpoints {
 	b.maxLabels = 0
 	if in.maxName > 0 {
@@ -109,7 +109,7 @@ func (b *builder) collect(imp *Import, in *origin) *endpoints {
 	return e
 }
 
-// finish makes all that follows from the hosts. differ are the families of which it is known that all addresses differ.
+// finish derives clusters, weights, picks and ports from the hosts. differ marks the families without equal addresses, if known.
 func (b *builder) finish(e *endpoints, imp *Import, in *origin, differ [2]bool) {
 	e.answering = uint32(len(e.clusters))
 	for e.answering > 0 && in.left[e.clusters[e.answering-1].id] {

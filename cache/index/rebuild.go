@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// A packedEndpoint is an endpoint of a slice, with what it has of the slice.
+// A packedEndpoint is an endpoint with the cluster, ports and family of its slice.
 type packedEndpoint struct {
 	cluster     shared
 	ports       Ports
@@ -37,8 +37,8 @@ func onlyIn(list, other []*Slice) iter.Seq[packedEndpoint] {
 	}
 }
 
-// changed returns the labels of the endpoints that are in one origin only: all other hosts are the same as before. It returns nil if these
-// cannot be copied, or are too few for that.
+// changed returns the labels of endpoints in only one of both origins. All other hosts did not change. It returns nil if these cannot be copied,
+// or are too few.
 func (e *endpoints) changed(in *origin) labels {
 	if e == nil || e.from == nil || e.unlabeled {
 		return nil
@@ -134,8 +134,7 @@ func (e *endpoints) appendLabel(b []byte, host uint32) []byte {
 	return b
 }
 
-// weave puts the hosts of two parts, of the same cluster and ports, in the order of their labels. All labels of fresh are in changed; hosts of old with such a label
-// are left out.
+// weave merges two parts of one cluster and port set by label. All labels of fresh are in changed; it skips hosts of old with such a label.
 func weave(all []part, old, fresh part, changed []string) []part {
 	for _, label := range changed {
 		at, found := old.find(label)
@@ -155,8 +154,7 @@ func weave(all []part, old, fresh part, changed []string) []part {
 	return all
 }
 
-// copied makes the hosts with a changed label, and copies all others. It returns nil if these cannot be copied. differ are the families of which it is
-// known that all addresses differ.
+// copied builds the hosts with a changed label, and copies all others. It returns nil if they cannot be copied. differ is as in finish.
 func (b *builder) copied(imp *Import, in *origin, before *endpoints) (e *endpoints, differ [2]bool) {
 	if b.only = before.changed(in); b.only == nil {
 		return nil, differ
@@ -182,7 +180,7 @@ func (b *builder) copied(imp *Import, in *origin, before *endpoints) (e *endpoin
 	return e, differ
 }
 
-// join returns the hosts of old without a changed label, and those of fresh, which are all that have one, in their order.
+// join merges the hosts of old without a changed label with all hosts of fresh, in their order.
 func (in *origin) join(old, fresh *endpoints, changed labels) (all []part) {
 	olds, freshs := old.parts(), fresh.parts()
 	for len(olds)+len(freshs) > 0 {
@@ -244,10 +242,10 @@ func (b *builder) copyAddresses(all []part, f Family) {
 	}
 }
 
-// few is the number of addresses up to which each is looked for among all others, which costs less than [builder.distinct].
+// few bounds the addresses that are each searched among all others. For more, [builder.distinct] costs less.
 const few = 8
 
-// allDiffer reports whether it is certain that no address of one family is there twice: none was before, and those that are not copied are there once.
+// allDiffer reports whether all addresses of a family certainly differ: they did before, and each new address occurs once.
 func (b *builder) allDiffer(e, before *endpoints, f Family) bool {
 	if len(b.addrs) > few || before.repeats(f) {
 		return false
@@ -267,7 +265,7 @@ func (b *builder) allDiffer(e, before *endpoints, f Family) bool {
 	return true
 }
 
-// repeats reports whether an address of one family is there twice, in the clusters that answer or in one that does not.
+// repeats reports whether an address of a family occurs twice, in the clusters that answer or in another.
 func (e *endpoints) repeats(f Family) bool {
 	return e.family[f].distinct.at != nil || slices.ContainsFunc(e.clusters, func(c cluster) bool { return c.addresses[f].at != nil })
 }

@@ -48,7 +48,7 @@ type endpoints struct {
 	dual     bool          // a host has addresses of both families
 	// answering is the number of clusters that answer for the service, the first ones; the others have only names of their own.
 	answering uint32
-	unlabeled bool    // the label of a host is not known here: it owns no name though the service is Headless, or has a hostname though it is not
+	unlabeled bool    // a label is missing here: of a Headless host without a name, or of a ClusterSetIP host with a hostname
 	from      *origin // nil unless there are many hosts
 }
 

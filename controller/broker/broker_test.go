@@ -332,8 +332,8 @@ func testRead(t *testing.T, a admin) {
 	}
 }
 
-// urgentAndAltered changes slices, inventories and the record of db. A change is urgent only if a slice of another member loses its last ready endpoint,
-// or if an inventory drops the service. Those are altered that another member can make at any rate.
+// urgentAndAltered changes slices, inventories and the record of db. A change is urgent if a slice of another member loses its last ready endpoint,
+// or an inventory drops the service. It is altered if another member can make it at any rate.
 func urgentAndAltered(t *testing.T, a admin, l *link) {
 	t.Helper()
 	two := slice("west", db, "db-3")

@@ -41,7 +41,7 @@ func dropUnused(obj any) (any, error) {
 // maxZones is how many zones the endpoints of one slice of another member have. Kubernetes divides endpoints into slices of 100.
 const maxZones = 100
 
-// dropUnusedOfSlice is dropUnused for slices. It leaves the own ones of the namespace comparable with what is to be exported.
+// dropUnusedOfSlice is dropUnused for slices. Own slices stay complete: exports are compared with them.
 func dropUnusedOfSlice(own string) cache.TransformFunc {
 	return func(obj any) (any, error) {
 		if s, ok := obj.(*discoveryv1.EndpointSlice); ok && s.Namespace != own {
@@ -51,7 +51,7 @@ func dropUnusedOfSlice(own string) cache.TransformFunc {
 	}
 }
 
-// shrink drops from a slice what its record says of ports, the room for further endpoints, and further zones. Endpoints of one zone share its name.
+// shrink drops application protocols, which the record has, spare capacity, and zones beyond maxZones. Endpoints of one zone share its name.
 func shrink(s *discoveryv1.EndpointSlice) {
 	s.Endpoints = slices.Clone(s.Endpoints)
 	zones := make(map[string]*string)

@@ -32,7 +32,7 @@ func TestFullQuotaFitsMemory(t *testing.T) {
 	}
 }
 
-// Own slices stay as they are, since they are compared with what is exported. In those of others endpoints share the names of some zones.
+// Own slices stay complete: exports are compared with them. In slices of others, endpoints of one zone share its name.
 func TestSlicesAreShrunk(t *testing.T) {
 	for own, want := range map[string]string{"member": "1001 names, protocols true", "another": "100 names, protocols false"} {
 		o := largestSlice(t, 0)

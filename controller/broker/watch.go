@@ -178,8 +178,7 @@ func (b *Broker) recordChanged(was, is **v1alpha1.ExportedService, initial bool)
 	}
 }
 
-// mayWait reports whether others may take the change of a record late: it has other contents, but neither only other slices, nor is it for other
-// clusters, which may end an export.
+// mayWait reports whether a change of a record may take effect late. A change of its slices or target clusters must not: it may end an export.
 func mayWait(was, is *v1alpha1.ExportedService) bool {
 	a, b := was.Spec, is.Spec
 	a.Stamp, a.Slices = b.Stamp, b.Slices

@@ -233,7 +233,7 @@ func TestSeldomHeartbeat(t *testing.T) {
 	})
 }
 
-// loseAnswers lets the broker take heartbeats whose answers are lost. change makes one due. The next attempt finds the heartbeat of this process, which
+// loseAnswers lets the broker store heartbeats and loses the answers. change makes one due. The next attempt finds the heartbeat of this process, which
 // is no clone.
 func (b *beating) loseAnswers(change func()) {
 	b.t.Helper()

@@ -173,7 +173,7 @@ func (q *Queue) AddUrgent(member string, key types.NamespacedName) {
 // add notes an event of now.
 func (q *Queue) add(e *entry, member string, p Priority, now time.Time) {
 	key := e.key
-	if others := len(e.members) > 1 || len(e.members) == 1 && e.members[0] != member; e.first.IsZero() || !others {
+	if e.first.IsZero() || len(e.members) == 0 || slices.Equal(e.members, []string{member}) { // those of others do not prolong the wait
 		e.last = now
 	}
 	if e.first.IsZero() {

@@ -233,14 +233,14 @@ func (w *Writes) Gets(end string) (n int) {
 	return n
 }
 
-// LoseAnswers loses the answers to later writes that succeed and whose paths end so.
+// LoseAnswers drops the answers to later successful writes to a path that ends so.
 func (w *Writes) LoseAnswers(end string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.lose = end
 }
 
-// HoldWatches keeps back what watches deliver whose paths end so, until release is called.
+// HoldWatches holds back the events of watches with a path that ends so, until release is called.
 func (w *Writes) HoldWatches(end string) (release func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
