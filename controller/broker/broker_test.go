@@ -431,6 +431,21 @@ func testWrite(t *testing.T, a admin) {
 	}
 	until.True(t, "web gone", func() bool { return !slices.Contains(l.Services(), web) })
 
+	// A write of an inventory reports its services, if no event did: the event after it is no change.
+	var told []types.NamespacedName
+	still, err := broker.New(broker.Config{REST: a.cp.Config(), Namespace: namespaceOf("east"), ClusterID: "east", Log: logtest.To(t, "")})
+	must(t, err)
+	defer still.Close()
+	still.Handle(broker.Handlers{Changed: func(c broker.Change) { told = append(told, c.Service) }})
+	part := &v1alpha1.Inventory{ObjectMeta: metav1.ObjectMeta{Name: api.InventoryPart(web.Namespace, web.Name)}}
+	part.Spec.Exports = []v1alpha1.InventoryEntry{{Name: "web.shop", UID: exportUID}}
+	must(t, still.ApplyInventory(t.Context(), part))
+	if !slices.Equal(told, []types.NamespacedName{web}) {
+		t.Errorf("told %v, want web", told)
+	}
+	part.Namespace = namespaceOf("east")
+	a.delete(part)
+
 	must(t, l.SetStatus(t.Context(), v1alpha1.MemberStatus{Version: "1.2.3"}))
 	until.True(t, "the status", func() bool { return l.Members()[0].Status.Version == "1.2.3" })
 	version := l.Members()[0].ResourceVersion

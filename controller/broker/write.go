@@ -81,8 +81,8 @@ func (b *Broker) ApplyInventory(ctx context.Context, i *v1alpha1.Inventory) erro
 	if err := b.client.Apply(ctx, i, wellknown.ManagerExporter); err != nil {
 		return fmt.Errorf("broker: %w", err)
 	}
-	b.newest.see(i.Namespace+"/"+i.Name, i)
 	b.ownInventories.Wrote(i)
+	b.inventoryChanged(nil, &i, false) // its event may come later, and is no change then
 	return nil
 }
 
