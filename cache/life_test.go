@@ -707,6 +707,31 @@ func TestLifeOfVersions(t *testing.T) {
 	apply(t, cp, twoNamespaces, shopWeb)
 	t.Run("come and go", func(t *testing.T) { testVersions(t, cp) })
 	t.Run("closed discovery", func(t *testing.T) { testClosedDiscovery(t, cp) })
+	t.Run("a stored version that is gone", func(t *testing.T) { testStoredVersionIsGone(t, cp) })
+}
+
+// Each list of ClusterProperties fails where one of them is stored in a version that their definition no longer has.
+func testStoredVersionIsGone(t *testing.T, cp *controlplane.ControlPlane) {
+	whole := string(controlplane.DefaultCRDs()[2])
+	first, last := strings.Index(whole, "  - additionalPrinterColumns"), strings.LastIndex(whole, "  - additionalPrinterColumns")
+	must(t, cp.InstallCRDs(t.Context(), []byte(strings.NewReplacer("storage: false", "storage: true", "storage: true", "storage: false").Replace(whole))))
+	apply(t, cp, ourCluster)
+	must(t, cp.InstallCRDs(t.Context(), []byte(whole)))
+	definitions := cp.Dynamic().Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
+	_, err := definitions.Patch(t.Context(), "clusterproperties.about.k8s.io", types.MergePatchType, []byte(`{"status": {"storedVersions": ["v1beta1"]}}`),
+		metav1.PatchOptions{}, "status")
+	must(t, err)
+	apply(t, cp, whole[:first]+whole[last:])
+	properties := cp.Dynamic().Resource(schema.GroupVersionResource{Group: "about.k8s.io", Version: "v1beta1", Resource: "clusterproperties"})
+	until.True(t, "the list fails", func() bool {
+		_, err := properties.List(t.Context(), metav1.ListOptions{})
+		return err != nil && strings.Contains(err.Error(), "request to convert")
+	})
+	r := start(t, Config{REST: cp.Config()})
+	if st := r.awaitNames(t, "web.shop"); !st.Knows("", true) || r.Waiting() != "" {
+		t.Errorf("complete %t, waiting %q, want all but properties", st.Knows("", true), r.Waiting())
+	}
+	r.awaitLogged(t, "ClusterProperty: answers with an error", 1)
 }
 
 func testVersions(t *testing.T, cp *controlplane.ControlPlane) {

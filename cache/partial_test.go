@@ -40,25 +40,36 @@ const (
 type partialProxy struct {
 	mu     sync.Mutex
 	faults map[string]string // by the end of a path
+	verb   string            // of the requests that go wrong: list, watch, or "" for both
 	change chan struct{}     // closed when faults change
 }
 
 // set makes requests for kinds go wrong from now on.
-func (p *partialProxy) set(faults map[string]string) {
+func (p *partialProxy) set(faults map[string]string, verb string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.change != nil {
 		close(p.change)
 	}
-	p.faults, p.change = faults, make(chan struct{})
+	p.faults, p.verb, p.change = faults, verb, make(chan struct{})
 }
 
 // of returns the fault of a request, and a channel that is closed when faults change.
 func (p *partialProxy) of(r *http.Request) (string, chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	verb := onlyLists
+	if isWatch(r) {
+		verb = onlyWatches
+	}
+	if p.verb != "" && p.verb != verb {
+		return "", p.change
+	}
 	return p.faults[r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]], p.change
 }
+
+// isWatch reports whether a request is a watch, or a list that is streamed as one.
+func isWatch(r *http.Request) bool { return r.URL.Query().Get("watch") != "" }
 
 // start returns the access to the API server by way of the proxy, over connections for one request each, or over one for all.
 func (p *partialProxy) start(t *testing.T, cp *controlplane.ControlPlane, http2 bool) *rest.Config {
@@ -111,7 +122,7 @@ func (p *partialProxy) serve(forward http.Handler, w http.ResponseWriter, r *htt
 	}
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	if r.URL.Query().Get("watch") != "" {
+	if isWatch(r) {
 		w = &watchWriter{ResponseWriter: w, proxy: p, request: r}
 		go func() {
 			for {
@@ -157,12 +168,14 @@ func (w *watchWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 type combination struct {
 	phase  string
 	faults map[string]string
+	verb   string // see partialProxy
 	http2  bool
 }
 
 const (
 	pathImports, pathSlices, pathProperties              = "serviceimports", "endpointslices", "clusterproperties"
 	atStart, withSnapshot, whileRunning, atReload, atEnd = "start", "start with a snapshot", "running", "reload", "end"
+	onlyLists, onlyWatches                               = "list", "watch"
 )
 
 // allCombinations are all of them.
@@ -172,8 +185,10 @@ func allCombinations() (all []combination) {
 		for _, pair := range [][2]string{{pathImports, pathSlices}, {pathImports, pathProperties}, {pathSlices, pathProperties}} {
 			for _, a := range modes {
 				for _, b := range modes {
-					for _, http2 := range []bool{false, true} {
-						all = append(all, combination{phase, map[string]string{pair[0]: a, pair[1]: b}, http2})
+					for _, verb := range []string{"", onlyLists, onlyWatches} {
+						for _, http2 := range []bool{false, true} {
+							all = append(all, combination{phase, map[string]string{pair[0]: a, pair[1]: b}, verb, http2})
+						}
 					}
 				}
 			}
@@ -188,7 +203,7 @@ func (c combination) brings(kind string) bool {
 	case "", slow:
 		return true
 	case stall, cutOff:
-		return false
+		return c.verb == onlyLists && (c.phase == whileRunning || c.phase == atEnd)
 	}
 	return c.phase == whileRunning || c.phase == atEnd // the watch is open
 }
@@ -237,6 +252,12 @@ func served(st *State) (vip, pod int) {
 	return vip, pod
 }
 
+// marks reports whether an answer is not given, or has EDE 3 with a stale_after of three seconds.
+func (s *running) marks(namespace string, slices bool) bool {
+	st := s.State()
+	return !st.Knows(namespace, slices) || st.Stale(namespace, slices) || s.Silence(namespace, slices) > 3*time.Second
+}
+
 // watchValues fails the test if a value that a Store serves goes back, or is gone, until the result is called.
 func (r *partialRun) watchValues(s *running) (stop func()) {
 	done := make(chan struct{})
@@ -264,7 +285,7 @@ func (r *partialRun) watchValues(s *running) (stop func()) {
 // try lets a Store live through a combination.
 func (r *partialRun) try(c combination) {
 	proxy := &partialProxy{}
-	proxy.set(nil)
+	proxy.set(nil, "")
 	cfg := Config{REST: proxy.start(r.T, r.cp, c.http2), CheckInterval: time.Second}
 	r.write(pathImports, pathSlices)
 	both := func(s *running) func() bool {
@@ -277,14 +298,14 @@ func (r *partialRun) try(c combination) {
 		s.stop()
 	}
 	if c.phase == atStart || c.phase == withSnapshot {
-		proxy.set(c.faults)
+		proxy.set(c.faults, c.verb)
 	}
 	s := start(r.T, cfg)
 	switch c.phase {
 	case whileRunning, atReload, atEnd:
 		until.True(r.T, "the first state", both(s))
 		until.True(r.T, "watching", s.watching)
-		proxy.set(c.faults)
+		proxy.set(c.faults, c.verb)
 	}
 	if c.phase == atReload {
 		defer s.stop() // see startAfter
@@ -308,7 +329,11 @@ func (r *partialRun) try(c combination) {
 		v, p := served(s.State())
 		return (!imports || v == r.vip) && (!slices || p == r.pod)
 	})
-	proxy.set(nil)
+	until.True(r.T, "an old value has EDE 3, or no answer", func() bool {
+		v, p := served(s.State())
+		return (v == r.vip || s.marks("bank", false)) && (p == r.pod || s.marks("shop", true))
+	})
+	proxy.set(nil, "")
 	until.True(r.T, fmt.Sprintf("all is well after %v", c.faults), func() bool {
 		st := s.State()
 		return both(s)() && st.Knows("", true) && !st.Stale("", true)
@@ -327,7 +352,7 @@ func TestPartialFailures(t *testing.T) {
 	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	run := &partialRun{cp: cp}
 	for i, c := range all[:min(len(all), *combinations)] {
-		t.Run(fmt.Sprintf("%d %s %v http2 %t", i, c.phase, c.faults, c.http2), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%d %s %s %v http2 %t", i, c.phase, c.verb, c.faults, c.http2), func(t *testing.T) {
 			run.T = t
 			run.try(c)
 		})
