@@ -369,6 +369,7 @@ func TestMemberIsCutOff(t *testing.T) {
 	awaitImport(t, east, ns, "web", "10.21.0.1 10.22.0.1")
 	awaitImport(t, west, ns, "web", "10.21.0.1 10.22.0.1")
 	exportMany(t, ns, "10.21.1.1")
+	awaitMany(t, west, ns, "10.21.1.1")
 	inEast := undisturbed(t, east, ns)
 	askEast, askWest := resolveBoth(t, ns, "web")
 
@@ -426,6 +427,7 @@ func TestControllerIsDownForLong(t *testing.T) {
 	for _, m := range clusters.Members {
 		awaitImport(t, m, ns, "web", "10.21.0.1 10.22.0.1")
 	}
+	awaitMany(t, west, ns, "10.21.1.1")
 	west.Put(t, testclusterset.Namespace(other))
 	awaitImport(t, west, other, "db", "10.21.0.3")
 	ofWest := undisturbed(t, west, ns, "west")
@@ -444,9 +446,7 @@ func TestControllerIsDownForLong(t *testing.T) {
 	awaitImport(t, west, ns, "web", "10.21.0.2 10.22.0.1")
 	awaitImport(t, west, other, "db", "none")
 	written(many + 1 + 2) // with the record and the slice that are deleted
-	for n := range many {
-		awaitImport(t, west, ns, fmt.Sprintf("many-%d", n), "10.21.1.2")
-	}
+	awaitMany(t, west, ns, "10.21.1.2")
 	if c := returned(); c.added != 1 {
 		t.Errorf("%d slices of east came back, want 1: the others were a last resort, and stayed", c.added)
 	}
@@ -462,6 +462,14 @@ func exportMany(t testing.TB, namespace, address string) {
 	t.Helper()
 	for n := range many {
 		export(t, east, namespace, fmt.Sprintf("many-%d", n), address)
+	}
+}
+
+// awaitMany waits until a member imports the services of exportMany with that address.
+func awaitMany(t testing.TB, m *testclusterset.Member, namespace, address string) {
+	t.Helper()
+	for n := range many {
+		awaitImport(t, m, namespace, fmt.Sprintf("many-%d", n), address)
 	}
 }
 
