@@ -56,7 +56,6 @@ func moreRows(z rowZone) []row {
 		{name: "VIP AAAA, no data", questions: askAAAA(z.virtual), notes: []string{noNoData}},
 		{name: "NXDOMAIN below a service", questions: askBelow(z.virtual)},
 		{name: "headless A, 90 endpoints, UDP 1232", questions: askHeadless(z.wide), without: lacks(nsdPeer, noPart)},
-		{name: "headless SRV, 30 endpoints, UDP 1232", questions: askTargets(z.small), without: lacks(nsdPeer, noPart)},
 		{name: "headless SRV, 90 endpoints, UDP 1232", questions: askTargets(z.wide), without: lacks(nsdPeer, noPart)},
 		{name: "mix", questions: z.mix(), notes: []string{mixNote, noNoData}},
 	}
