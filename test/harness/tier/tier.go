@@ -3,9 +3,9 @@
 //	tier       target            contents
 //	test       make test         finds nearly everything; minutes
 //	all        make test-all     what takes long for what it finds, and the race detector
-//	nightly    make nightly      random search, soak, releases
+//	nightly    make nightly      faults, random search, soak, releases
 //
-// A test of a higher tier begins with the line tier.All(t). The targets set [Env]; a plain `go test` runs tests of every tier.
+// A test of a higher tier begins with the line tier.All(t) or tier.Nightly(t). The targets set [Env]; a plain `go test` runs tests of every tier.
 package tier
 
 import (
@@ -15,7 +15,7 @@ import (
 	"testing"
 )
 
-// Env names the environment variable with the highest tier that runs: "test" or "all".
+// Env names the environment variable with the highest tier that runs: "test", "all" or "nightly".
 const Env = "CLUSTERSET_TIER"
 
 var tiers = []string{"test", "all", "nightly"}
@@ -27,6 +27,12 @@ const SkipPrefix = "left to tier "
 func All(t testing.TB) {
 	t.Helper()
 	require(t, "all")
+}
+
+// Nightly leaves the test to make nightly.
+func Nightly(t testing.TB) {
+	t.Helper()
+	require(t, "nightly")
 }
 
 // Size returns small in make test, and large in the higher tiers: how much a test of a law tries.

@@ -232,7 +232,7 @@ func deleteFromBroker(t *testing.T, kind schema.GroupVersionResource) {
 // The namespaces of all members are gone, but the broker is the one that was joined: it lost its data, and everything is frozen until
 // that is back.
 func TestBrokerHasLostItsMembers(t *testing.T) {
-	tier.All(t)
+	tier.Nightly(t)
 	const ns = "memberless"
 	export(t, east, ns, "web", "10.21.0.1")
 	export(t, west, ns, "web", "10.22.0.1")
@@ -352,7 +352,7 @@ func TestMemberIsExpelled(t *testing.T) {
 // finds that it is a copy, is frozen and says why, and its administrator can neither join nor leave. The other one goes on, also after a restart
 // (docs/spec/controller.md 7.8).
 func TestClusterIsCloned(t *testing.T) {
-	tier.All(t)
+	tier.Nightly(t)
 	const ns = "cloned"
 	export(t, east, ns, "web", "10.21.0.1")
 	export(t, west, ns, "web", "10.22.0.1")
@@ -406,7 +406,7 @@ func TestClusterIsCloned(t *testing.T) {
 // West is removed, and the broker is then restored to before that. West stays removed, for east and for itself, also after a restart, until it joins anew
 // (docs/spec/controller.md 7.4).
 func TestRemovalIsRestored(t *testing.T) {
-	tier.All(t)
+	tier.Nightly(t)
 	const ns = "removed"
 	export(t, east, ns, "web", "10.21.0.1")
 	export(t, west, ns, "web", "10.22.0.1")
@@ -524,7 +524,7 @@ func removed(t *testing.T, w *instance, ns string) {
 // The ClusterProperty of the membership is deleted by hand: a policy denies it, and where the policy does not apply the controller asks the
 // broker before it believes it (docs/spec/controller.md 7.1). Imports stay, the own endpoints are still followed, and a join restores it.
 func TestMembershipIsDeletedByHand(t *testing.T) {
-	tier.All(t)
+	tier.Nightly(t)
 	const ns = "byhand"
 	export(t, east, ns, "web", "10.21.0.1")
 	export(t, west, ns, "web", "10.22.0.1")
@@ -607,7 +607,7 @@ func deleteCRD(t *testing.T, m *testclusterset.Member, manifest []byte) {
 // Somebody deletes the CRD of ServiceImport in a member, and with it all imports. What they stand for, the slices and derived Services, stays and
 // has new imports when the CRD is back; other members do not notice (docs/spec/controller.md 5.3).
 func TestImportKindIsDeleted(t *testing.T) {
-	tier.All(t)
+	tier.Nightly(t)
 	const ns = "kinds"
 	export(t, east, ns, "web", "10.21.0.1")
 	export(t, west, ns, "web", "10.22.0.1")
@@ -633,7 +633,7 @@ func TestImportKindIsDeleted(t *testing.T) {
 // Somebody deletes the CRD of ServiceExport in a member, and with it all exports. They stay exported, and their endpoints current, while the kind is absent
 // and when another CRD is back without them; other members do not notice (docs/spec/controller.md 3.2). Whoever deletes all exports ends them.
 func TestExportKindIsDeleted(t *testing.T) {
-	tier.All(t)
+	tier.Nightly(t)
 	const ns = "export-kinds"
 	var names []string
 	for i := range apiserver.WithholdFrom {
@@ -682,7 +682,7 @@ func allExports(t *testing.T, m *testclusterset.Member) []unstructured.Unstructu
 // A controller starts where ServiceExports are missing, or served in a version that it does not know. Its heartbeat goes on, and so does what it exported, with
 // current endpoints, also when the CRD and the exports are back. An export that ends after that is withdrawn (docs/spec/controller.md 3.2).
 func TestStartWithoutExportKind(t *testing.T) {
-	tier.All(t)
+	tier.Nightly(t)
 	for _, tt := range []struct {
 		name  string
 		spoil func(t *testing.T)
@@ -786,7 +786,7 @@ func uidsIn(t *testing.T, m *testclusterset.Member, namespace string) (all []str
 // Another cluster answers in place of the broker. Whether it rejects the credential or accepts one of its own, everything is frozen until
 // the cluster is joined to it explicitly (docs/spec/controller.md 7).
 func TestBrokerIsAnother(t *testing.T) {
-	tier.All(t)
+	tier.Nightly(t)
 	const ns = "another"
 	names := []string{"a", "b", "c"}
 	for _, name := range names {
@@ -872,7 +872,7 @@ func checkNothingWritten(t *testing.T, other *controlplane.ControlPlane, m *test
 
 // A member's own API server is restored from a backup: the controller follows the restored state.
 func TestMemberIsRestored(t *testing.T) {
-	tier.All(t)
+	tier.Nightly(t)
 	const ns = "rolledback"
 	export(t, east, ns, "old", "10.21.0.1")
 	west.Put(t, testclusterset.Namespace(ns))

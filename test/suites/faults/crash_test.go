@@ -63,7 +63,7 @@ func (c *crash) hit(namespace string) bool {
 // A controller crashes after each write of an export, of its end, and of the allocation of a clusterset IP. The next one always reaches
 // the state that a controller without a crash reaches.
 func TestCrashAfterEveryWrite(t *testing.T) {
-	tier.All(t)
+	tier.Nightly(t)
 	for _, mode := range []merge.VIPMode{merge.Derived, merge.CIDR} {
 		t.Run(string(mode), func(t *testing.T) {
 			var all []string

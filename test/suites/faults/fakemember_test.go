@@ -177,7 +177,7 @@ func rightClock(int) time.Time { return time.Now() }
 // The heartbeats of all members but one stop at once, without a fault of the broker. Each is silent by itself: what only they serve stays as a last resort, and
 // where another has a ready endpoint theirs go (docs/spec/controller.md 8.2).
 func TestAllAreSilentAtOnce(t *testing.T) {
-	tier.All(t)
+	tier.Nightly(t)
 	const ns = "mass"
 	export(t, east, ns, "web", "10.21.0.1")
 	export(t, east, ns, "clash", "10.21.0.9")
@@ -273,7 +273,7 @@ func contains(html string, parts ...string) error {
 // the last time. A heartbeat that does not change does not count, even if its time is an hour in the future. The oldest export stays the oldest, whatever time its member and later ones
 // claim (docs/spec/controller.md 4.2, docs/spec/controller.md 8.1).
 func TestClockIsWrong(t *testing.T) {
-	tier.All(t)
+	tier.Nightly(t)
 	const ns = "clock"
 	west.Put(t, testclusterset.Namespace(ns))
 	run(t, east) // so that its heartbeat does not stop, too

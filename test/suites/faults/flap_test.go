@@ -24,7 +24,7 @@ import (
 // The link of a member to the broker is up for a second and down for the next one. Whether its heartbeats get through or not, answers do not oscillate:
 // they change at most once in a TTL (docs/spec/controller.md 8.2), and are right when the link is.
 func TestLinkFlaps(t *testing.T) {
-	tier.All(t)
+	tier.Nightly(t)
 	const ns, ttls = "flaps", 3
 	link := newRelay(t, strings.TrimPrefix(clusters.Broker.Config().Host, "https://"))
 	export(t, east, ns, "web", "10.21.0.1")
@@ -69,7 +69,7 @@ func TestLinkFlaps(t *testing.T) {
 // A tenant makes and ends exports as fast as it can. Others do not import all of them each time. Exports of another tenant begin and end
 // there meanwhile (docs/spec/controller.md 8.6, docs/spec/controller.md 9.6, docs/spec/controller.md 10.3).
 func TestTenantFlapsExports(t *testing.T) {
-	tier.All(t)
+	tier.Nightly(t)
 	const ns, other, n = "flapping", "beside-flapping", 20
 	name := func(i int) string { return fmt.Sprintf("web-%d-%s", i, strings.Repeat("long", 10)) }
 	for i := range n {

@@ -19,7 +19,7 @@ import (
 // whose answer it does not get. A third one goes on where they ended. What was exported before stays in use here and in the other member, and each service
 // ends as with a controller that was not killed.
 func TestControllerIsKilled(t *testing.T) {
-	tier.All(t)
+	tier.Nightly(t)
 	const before, count = "before-kill", 10
 	killed := func(n int) string { return fmt.Sprintf("%s%d", killedPrefix, n) }
 	run(t, west, func(c *controller.Config) { c.TTL = time.Hour }) // east must not expire before another process leads

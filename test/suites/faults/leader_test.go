@@ -32,7 +32,7 @@ import (
 // Two instances overlap, as they do in a rollout. Only one writes at a time; the other continues where the first one was stopped, in the
 // middle of its work.
 func TestTwoInstances(t *testing.T) {
-	tier.All(t)
+	tier.Nightly(t)
 	const ns = "overlap"
 	j := &journal{}
 	first := run(t, east, behind(t, j.of("first")))
@@ -78,7 +78,7 @@ func TestTwoInstances(t *testing.T) {
 
 // A leader is paused for longer than its lease and then resumed. It does not write any more: another instance leads.
 func TestLeaderIsPaused(t *testing.T) {
-	tier.All(t)
+	tier.Nightly(t)
 	const ns = "paused"
 	j := &journal{}
 	p := startController(t, j.of("paused"))
@@ -189,7 +189,7 @@ func awaitOutput(t *testing.T, p *subprocess.Process, text string, times int) {
 // CoreDNS is reloaded several times by SIGUSR1 in the middle of an import. Only one controller leads at a time, each service is imported
 // once, and nothing of the earlier controllers is left.
 func TestReload(t *testing.T) {
-	tier.All(t)
+	tier.Nightly(t)
 	const ns, count = "reload", 30
 	west.Put(t, testclusterset.Namespace(ns))
 	for n := range count {

@@ -18,7 +18,7 @@ import (
 // Somebody deletes the heartbeat of a member on the broker, and then those of all. A member that lives makes its own again, and keeps what is left of its
 // TTL until then: neither of two members loses anything in the other (docs/spec/controller.md 8.1).
 func TestHeartbeatsAreDeleted(t *testing.T) {
-	tier.All(t)
+	tier.Nightly(t)
 	const ns = "leases"
 	export(t, east, ns, "web", "10.21.0.1")
 	export(t, west, ns, "web", "10.22.0.1")

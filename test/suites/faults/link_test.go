@@ -28,7 +28,7 @@ import (
 // While the broker is away, a member removes nothing, its own endpoints stay up to date, and conditions and metrics give the reason
 // (docs/spec/controller.md 5, docs/spec/controller.md 8). When it is back, every member gets the changes of the meantime.
 func TestBrokerIsAway(t *testing.T) {
-	tier.All(t)
+	tier.Nightly(t)
 	for _, tt := range []struct {
 		name, namespace string
 		away, back      func(t *testing.T)
@@ -92,7 +92,7 @@ func TestBrokerIsAway(t *testing.T) {
 // The broker has two API servers behind one address, over one etcd. One after the other is killed and comes back, while a member changes five times a second:
 // changes go on, and no member removes anything.
 func TestOneOfTwoAPIServers(t *testing.T) {
-	tier.All(t)
+	tier.Nightly(t)
 	const ns = "available"
 	second, err := clusters.Broker.StartReplica(t.Context())
 	if err != nil {
@@ -138,7 +138,7 @@ func TestOneOfTwoAPIServers(t *testing.T) {
 // The broker can be read and takes no writes, or not those of one kind. Nothing is withdrawn, be there two members, but an export that is behind is a last
 // resort. Without heartbeats the reason is given (docs/spec/controller.md 8.2, docs/spec/controller.md 8.3).
 func TestBrokerTakesNoWrites(t *testing.T) {
-	tier.All(t)
+	tier.Nightly(t)
 	for _, tt := range []struct {
 		name, namespace     string
 		heartbeats, exports bool // what is written still
@@ -233,7 +233,7 @@ func awaitRenewals(t *testing.T, d time.Duration) {
 // The broker takes no writes of one member. That looks like a member that is dead: after the TTL the other removes its endpoints. It keeps what it had itself,
 // and its own endpoints are current (docs/spec/controller.md 8.3).
 func TestBrokerTakesWritesOfOne(t *testing.T) {
-	tier.All(t)
+	tier.Nightly(t)
 	const ns = "one-writes"
 	export(t, east, ns, "web", "10.21.0.1")
 	export(t, west, ns, "web", "10.22.0.1")
@@ -353,7 +353,7 @@ func thawBroker(t *testing.T) {
 // the endpoints are back with its next heartbeat, which comes after all that changed meanwhile. The member that is cut off removes nothing
 // (docs/spec/controller.md 8).
 func TestMemberIsCutOff(t *testing.T) {
-	tier.All(t)
+	tier.Nightly(t)
 	const ns = "cut"
 	link := newRelay(t, strings.TrimPrefix(clusters.Broker.Config().Host, "https://"))
 	export(t, east, ns, "web", "10.21.0.1")
@@ -416,7 +416,7 @@ func TestMemberIsCutOff(t *testing.T) {
 // The controller of a member does not run for longer than the TTL. Its next instance has what changed meanwhile written, and what was withdrawn deleted, before
 // its first heartbeat (docs/spec/controller.md 8.2).
 func TestControllerIsDownForLong(t *testing.T) {
-	tier.All(t)
+	tier.Nightly(t)
 	const ns, other = "down-for-long", "down-for-long-withdrawn"
 	export(t, east, ns, "web", "10.21.0.1")
 	export(t, east, other, "db", "10.21.0.3")

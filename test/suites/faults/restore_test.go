@@ -24,7 +24,7 @@ import (
 // An administrator restores the etcd of the broker from a snapshot. No import loses an endpoint or its clusterset IP. Withdrawn
 // exports stay so. Members write lost objects again, and new objects with versions of before arrive (docs/spec/controller.md 8.5).
 func TestBrokerSnapshotIsRestored(t *testing.T) {
-	tier.All(t)
+	tier.Nightly(t)
 	for n, tt := range []struct {
 		name string
 		many bool          // writes after the snapshot; else one export alone
@@ -225,7 +225,7 @@ func writeUpTo(t *testing.T, version uint64) {
 // The broker gets an empty etcd, and all clusters join again. It is another broker then, so everything is frozen until the join
 // (docs/spec/controller.md 8.7).
 func TestBrokerIsWiped(t *testing.T) {
-	tier.All(t)
+	tier.Nightly(t)
 	for _, restart := range []bool{false, true} {
 		t.Run(fmt.Sprint("west starts after it: ", restart), func(t *testing.T) {
 			ns := fmt.Sprint("wiped-", restart)

@@ -58,7 +58,7 @@ func TestMemberIsBlind(t *testing.T) {
 
 // A member is blind every other moment. It is imported again ever more seldom (docs/spec/controller.md 8.2).
 func TestBlindFlaps(t *testing.T) {
-	tier.All(t)
+	tier.Nightly(t)
 	const ns, ttls = "blind-flaps", 3
 	export(t, west, ns, "web", "10.22.0.1")
 	w := run(t, west)

@@ -15,7 +15,7 @@ import (
 // Endpoints of a service get addresses outside of the networks that the member has declared, as on new nodes. These are left out and reported; those that come
 // with them are imported, and what was there stays (docs/spec/controller.md 3.4).
 func TestUndeclaredAddresses(t *testing.T) {
-	tier.All(t)
+	tier.Nightly(t)
 	const ns = "undeclared"
 	export(t, east, ns, "web", "10.21.0.1")
 	export(t, west, ns, "web", "10.22.0.1")

@@ -41,7 +41,7 @@ func awaitIPs(t *testing.T, namespace, name, endpoints string) (ip string) {
 // docs/spec/controller.md 5.7: the clusterset IP of a service stays when the claiming member ends its export and deletes the
 // namespace. It stays when the broker is restored to before the claim, and that member's controller restarts.
 func TestClaimsStay(t *testing.T) {
-	tier.All(t)
+	tier.Nightly(t)
 	const ns = "claims"
 	cidr := func(c *controller.Config) { c.VIP = merge.CIDR }
 	e := run(t, east, cidr)
@@ -84,7 +84,7 @@ func TestClaimsStay(t *testing.T) {
 // The broker is restored to before west added a network and a VIP CIDR. Imports lose no endpoint and no clusterset IP, also with a restarted
 // controller, and west reports that it has to join again. Slices that the policies of the broker deny follow after that (docs/spec/controller.md 7.4).
 func TestJoinIsRestored(t *testing.T) {
-	tier.All(t)
+	tier.Nightly(t)
 	const ns, pods = "rejoined", "10.77.0.0/16"
 	joinWest := func(vip string, networks ...string) {
 		t.Helper()
