@@ -200,14 +200,19 @@ func TestExportWentWithItsKind(t *testing.T) {
 	a.Expect("without the Service", got, "DELETE broker/exportedservices/db.shop", sliceWrite("DELETE", "db-1"))
 }
 
-// docs/spec/controller.md 2.6: a cluster with too many exports exports no further service, until others end.
+// docs/spec/controller.md 2.6: a cluster with too many exports exports no further service, until others end. The API server takes full parts of the longest
+// entries that the CRD admits.
 func TestTooManyExports(t *testing.T) {
 	b := newEnv(t)
+	const most = 1<<53 - 1
+	claim := v1alpha1.Claim{IP: "0000:0000:0000:0000:0000:ffff:255.255.255.255", Since: most, Released: most}
+	longest := v1alpha1.InventoryEntry{UID: "00000000-0000-4000-8000-000000000001", From: most, Behind: most, Claims: []v1alpha1.Claim{claim, claim}}
 	var last *v1alpha1.Inventory
 	for n := range apibroker.MaxExports / apibroker.MaxInventory {
 		last = &v1alpha1.Inventory{ObjectMeta: metav1.ObjectMeta{Namespace: memberenv.Namespace, Name: apibroker.InventoryPartName(n)}, Spec: v1alpha1.InventorySpec{Stamp: 1}}
 		for i := range apibroker.MaxInventory {
-			last.Spec.Exports = append(last.Spec.Exports, v1alpha1.InventoryEntry{Name: fmt.Sprintf("s%03d.many", i), UID: "00000000-0000-4000-8000-000000000001"})
+			longest.Name = apibroker.RecordName(strings.Repeat("n", 63), fmt.Sprintf("s%062d", i))
+			last.Spec.Exports = append(last.Spec.Exports, longest)
 		}
 		b.Create(last)
 	}
