@@ -50,7 +50,8 @@ func (p publisher) publish(ctx context.Context, svc types.NamespacedName, r expo
 	case record == nil && !p.rejectedBefore(svc):
 		return p.publishNew(ctx, svc, r, existing)
 	case record == nil:
-		if err := p.publishRecord(ctx, svc, r, nil, nil); err != nil {
+		// Importers may have slices that the broker lost: they keep what is listed.
+		if err := p.publishRecord(ctx, svc, r, nil, namesOf(r.Slices)); err != nil {
 			return err
 		}
 	default:
@@ -109,16 +110,22 @@ func (p publisher) readyBefore(svc types.NamespacedName) *metav1.Condition {
 	return meta.FindStatusCondition(exp.Status.Conditions, string(mcsv1beta1.ServiceExportConditionReady))
 }
 
-// publishRecord writes a record that lists the slices with these names.
+// publishRecord writes a record that lists the slices with these names, and wanted ones that the broker lost and rejects: importers keep these.
 func (p publisher) publishRecord(
 	ctx context.Context, svc types.NamespacedName, r export.Result, record *v1alpha1.ExportedService, listed []string,
 ) error {
-	want := r.Record.DeepCopy()
-	want.Spec.Slices = nil
+	hashes := make(map[string]bool)
 	for _, name := range listed {
-		want.Spec.Slices = append(want.Spec.Slices, apibroker.SliceHash(name))
+		hashes[apibroker.SliceHash(name)] = true
 	}
-	slices.Sort(want.Spec.Slices)
+	for _, w := range r.Slices {
+		// A wanted slice has no stamp: it is old if this process has written it.
+		if hash := apibroker.SliceHash(w.Name); !hashes[hash] && (p.broker.OldSlice(w, 0) || record != nil && slices.Contains(record.Spec.Slices, hash)) {
+			hashes[hash] = true
+		}
+	}
+	want := r.Record.DeepCopy()
+	want.Spec.Slices = slices.Sorted(maps.Keys(hashes))
 	if sameRecord(want, record) && !p.broker.OldRecord(record, p.entry.From) {
 		return nil
 	}

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/controller/member"
 	"github.com/clusterset-dns/clusterset/controller/safety"
 	"github.com/clusterset-dns/clusterset/test/harness/memberenv"
@@ -76,8 +77,10 @@ func TestExportRejected(t *testing.T) {
 	}
 
 	b.endpointsGoOn(a, service)
+	b.lostAndRejected(a)
 	a.End()
 	a = b.start(func(*Config) {})
+	b.rejectedBeforeRestart(a)
 	b.failingDelete(a)
 	b.movedEndpoints(a)
 	b.changedByAdmission(a)
@@ -155,6 +158,56 @@ func (b *env) endpointsGoOn(a *exporting, service *corev1.Service) {
 	}
 	if got, want := a.ConditionsOf(db), "Ready=False/Failed Valid=True/Valid"; got != want {
 		b.Errorf("a rejected change of the record: conditions = %s, want %s", got, want)
+	}
+}
+
+// lostAndRejected has the broker lose an export, and reject one of its slices from now on. The record lists that slice, so that importers keep
+// what they have of it (docs/spec/controller.md 3.6).
+func (b *env) lostAndRejected(a *exporting) {
+	b.Helper()
+	b.Create(memberenv.NewExport(lost), memberenv.NewService(lost), memberenv.NewSourceSlice(lost, "lost-1", "10.1.0.4"), memberenv.NewSourceSlice(lost, "lost-2", "10.1.0.5"))
+	a.do(lost, "export seen", func() bool {
+		return a.Member.Export(lost) != nil && a.Member.Service(lost) != nil && len(a.Member.SourceSlices(lost)) == 2
+	})
+	record, has := a.Broker.Own(lost)
+	for _, s := range has {
+		b.Delete(&discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: s.Name}})
+	}
+	b.Await("loss of the slices seen", func() bool { _, has := a.Broker.Own(lost); return len(has) == 0 })
+	b.Update(memberenv.NewSourceSlice(lost, "lost-1", "10.1.66.1"))
+	b.listsAfterLoss(a, record)
+	b.Await("condition seen", func() bool { return a.publisher.rejectedBefore(lost) })
+}
+
+// lost is the service of [env.lostAndRejected].
+var lost = memberenv.Service("lost")
+
+// rejectedBeforeRestart is [env.lostAndRejected] in a new process, with the record and without.
+func (b *env) rejectedBeforeRestart(a *exporting) {
+	b.Helper()
+	record, _ := a.Broker.Own(lost)
+	if err := a.Reconcile(b.Context(), lost); member.Rejection(err) == "" {
+		b.Errorf("a slice that is rejected still: %v, want the rejection", err)
+	}
+	if is, _ := a.Broker.Own(lost); !slices.Equal(is.Spec.Slices, record.Spec.Slices) {
+		b.Errorf("the record lists %v after a restart, want %v", is.Spec.Slices, record.Spec.Slices)
+	}
+	b.listsAfterLoss(a, record)
+}
+
+// listsAfterLoss deletes the record of [env.lostAndRejected] from the broker. The first write of the record lists both slices.
+func (b *env) listsAfterLoss(a *exporting, record *v1alpha1.ExportedService) {
+	b.Helper()
+	b.Delete(&v1alpha1.ExportedService{ObjectMeta: metav1.ObjectMeta{Namespace: record.Namespace, Name: record.Name}})
+	a.Await("loss seen", func() bool {
+		is, _ := a.Broker.Own(lost)
+		return is == nil && slices.ContainsFunc(a.Member.SourceSlices(lost), func(s *discoveryv1.EndpointSlice) bool { return s.Endpoints[0].Addresses[0] == "10.1.66.1" })
+	})
+	if err := a.Reconcile(b.Context(), lost); member.Rejection(err) == "" {
+		b.Errorf("a lost slice that is rejected: %v, want the rejection", err)
+	}
+	if is, has := a.Broker.Own(lost); is == nil || len(has) != 1 || !slices.Equal(is.Spec.Slices, record.Spec.Slices) {
+		b.Errorf("the broker has the record %v and %d slices, want one, and a record that lists %v", is, len(has), record.Spec.Slices)
 	}
 }
 

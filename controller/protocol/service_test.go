@@ -48,6 +48,12 @@ func TestUnlisted(t *testing.T) {
 			t.Errorf("%s: imported %v, and when it is gone %v; want it, and then only a", what, with.Names, without.Names)
 		}
 	}
+	noted := step(Noted{}, Entry{Stamp: 4, UID: "1"}, Record{Stamp: 5, UID: "1", Slices: []string{"a"}}, a).Noted
+	for behind, want := range map[Stamp]int{0: 1, 7: 0} {
+		if out := step(noted, Entry{Stamp: 8, UID: "1", Behind: behind}, Record{Stamp: 6, UID: "1", Slices: []string{"c"}}); len(out.Names) != want {
+			t.Errorf("behind since %s, another slice is listed: imported %v, want %d: a stays until the other is seen, if it may come", behind, out.Names, want)
+		}
+	}
 	with := step(Noted{}, Entry{Stamp: 4}, Record{Stamp: 9, UID: "1"})
 	if without := step(with.Noted, Entry{Stamp: 4}, Record{}); with.Record.Stamp != 9 || without.Record.Stamp != 0 {
 		t.Errorf("record: imported %+v, and when it is gone %+v; want it, and then none", with.Record, without.Record)

@@ -7,7 +7,16 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
 	"github.com/clusterset-dns/clusterset/admin"
+	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/controller"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
@@ -81,8 +90,9 @@ func TestClaimsStay(t *testing.T) {
 	}
 }
 
-// The broker is restored to before west added a network and a VIP CIDR. Imports lose no endpoint and no clusterset IP, also with a restarted
-// controller, and west reports that it has to join again. Slices that the policies of the broker deny follow after that (docs/spec/controller.md 7.4).
+// The broker is restored to before west added a network and a VIP CIDR, and before its quota was raised. Imports lose no endpoint and no clusterset IP, also
+// with a restarted controller, and west reports that it has to join again. What policies and quota of the broker deny is listed as behind, and follows
+// after that (docs/spec/controller.md 3.6, docs/spec/controller.md 7.4).
 func TestJoinIsRestored(t *testing.T) {
 	tier.Nightly(t)
 	const ns, pods = "rejoined", "10.77.0.0/16"
@@ -98,35 +108,95 @@ func TestJoinIsRestored(t *testing.T) {
 	cidr := func(c *controller.Config) { c.VIP = merge.CIDR }
 	e, w := run(t, east, cidr), run(t, west, cidr)
 	awaitImport(t, east, ns, "web", "10.22.0.1")
+	limitSlices(t, west, 0)
 	saved := saveBroker(t)
+	limitSlices(t, west, 1000)
 	joinWest(admin.VIPAuto, pods)
 	export(t, west, ns, "new", "10.77.0.1")
+	export(t, west, ns, "more", "10.22.0.11")
 	ip := awaitIPs(t, ns, "new", "10.77.0.1")
-	awaitListedIn(t, east, ns, "new")
+	awaitImport(t, east, ns, "more", "10.22.0.11")
+	for _, name := range []string{"new", "more"} {
+		awaitListedIn(t, east, ns, name)
+	}
 	for _, m := range clusters.Members {
 		awaitMembersNote(t, m, pods)
 	}
-	// check lets west change what every Member allows, and then looks at what only the newest one does.
-	check := func(web, pod string) {
+	// check lets west change what every Member and every quota allows, and then looks at what only the newest ones do.
+	check := func(web, pod, more string) {
 		t.Helper()
 		serve(t, west, ns, "web", web)
 		awaitImport(t, east, ns, "web", web)
 		awaitImport(t, east, ns, "new", pod)
+		awaitImport(t, east, ns, "more", more)
 		if imp, err := east.Import(t.Context(), ns, "new"); err != nil || !slices.Equal(imp.Spec.IPs, []string{ip}) {
 			t.Errorf("import %v (%v), want the clusterset IP %s", imp, err, ip)
 		}
 	}
 	restoreBroker(t, saved)
 	w.awaitMetric("frozen", "old_member", 1)
-	serve(t, west, ns, "new", "10.77.0.2") // denied
-	check("10.22.0.2", "10.77.0.1")
+	serve(t, west, ns, "new", "10.77.0.2")
+	serve(t, west, ns, "more", "10.22.0.12")
+	awaitBehind(t, west, ns, "new", "addresses have to be in the networks")
+	awaitBehind(t, west, ns, "more", "exceeded quota")
+	check("10.22.0.2", "10.77.0.1", "10.22.0.11")
 	e.stop()
 	run(t, east, cidr)
-	check("10.22.0.3", "10.77.0.1")
+	check("10.22.0.3", "10.77.0.1", "10.22.0.11")
 	joinWest("", pods)
+	limitSlices(t, west, 1000)
 	w.awaitMetric("frozen", "old_member", 0)
-	check("10.22.0.4", "10.77.0.2")
+	check("10.22.0.4", "10.77.0.2", "10.22.0.12")
 	if err := dropParameters(t.Context(), west); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// limitSlices lets a member have so many slices more on the broker than it has. It writes the status of the quota, as the controller of quotas does.
+func limitSlices(t *testing.T, m *testclusterset.Member, more int) {
+	t.Helper()
+	list, err := clusters.Broker.Dynamic().Resource(endpoints).Namespace(m.BrokerNamespace()).List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := func(n int) corev1.ResourceList {
+		return corev1.ResourceList{"count/endpointslices.discovery.k8s.io": *resource.NewQuantity(int64(n), resource.DecimalSI)}
+	}
+	if err := clusters.Broker.Apply(t.Context(), &corev1.ResourceQuota{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ResourceQuota"}, ObjectMeta: metav1.ObjectMeta{Namespace: m.BrokerNamespace(), Name: "member"},
+		Status: corev1.ResourceQuotaStatus{Hard: of(len(list.Items) + more), Used: of(len(list.Items))},
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// awaitBehind waits until the inventory of a member has a mark for an export, and its condition says why.
+func awaitBehind(t *testing.T, m *testclusterset.Member, namespace, name, why string) {
+	t.Helper()
+	until.OK(t, name+" of "+m.ID+" is behind", func(ctx context.Context) error {
+		part, err := clusters.Broker.Dynamic().Resource(v1alpha1.Inventories).Namespace(m.BrokerNamespace()).
+			Get(ctx, broker.InventoryPart(namespace, name), metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		entries, _, err := unstructured.NestedSlice(part.Object, "spec", "exports")
+		if err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(entries, func(e any) bool {
+			is := e.(map[string]any)
+			return is["name"] == broker.RecordName(namespace, name) && is["behind"] != nil && is["uid"] != nil
+		}) {
+			return fmt.Errorf("the inventory has %v", entries)
+		}
+		exp, err := m.ServiceExport(ctx, namespace, name)
+		if err != nil {
+			return err
+		}
+		ready := meta.FindStatusCondition(exp.Status.Conditions, string(mcsv1beta1.ServiceExportConditionReady))
+		if ready == nil || !strings.Contains(ready.Message, why) {
+			return fmt.Errorf("condition %v, want one that says %q", ready, why)
+		}
+		return nil
+	})
 }
