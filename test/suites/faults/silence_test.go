@@ -52,6 +52,22 @@ func TestMemberIsBlind(t *testing.T) {
 	}
 	e.awaitMetric("frozen", "blind", 0)
 	checkImport(t, west, ns, "alone", "10.21.0.9")
+
+	t.Run("without its API server", func(t *testing.T) { // for longer than the TTL
+		tier.All(t)
+		east.KillAPIServer()
+		awaitImport(t, west, ns, "web", "10.22.0.1")
+		checkImport(t, west, ns, "alone", "10.21.0.9")
+		servers["west"].Answers(t, "alone."+ns, dns.TypeA, answer("10.21.0.9"))
+		if err := east.StartAPIServer(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		serve(t, east, ns, "web", "10.21.0.3")
+		east.Put(t, testclusterset.Slice(alone, "alone-east", testclusterset.Endpoint{Address: "10.21.0.8"}))
+		awaitImport(t, west, ns, "web", "10.21.0.3 10.22.0.1")
+		awaitImport(t, west, ns, "alone", "10.21.0.8")
+		servers["west"].Answers(t, "alone."+ns, dns.TypeA, answer("10.21.0.8"))
+	})
 	ofWest()
 	ofAlone()
 }
