@@ -2,17 +2,23 @@ package faults
 
 import (
 	"context"
+	"io"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/miekg/dns"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/clusterset-dns/clusterset/test/harness/series"
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
 	"github.com/clusterset-dns/clusterset/test/harness/tier"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
@@ -131,39 +137,111 @@ func revoke(t *testing.T, m *testclusterset.Member, resource string) (restore fu
 	return func() { t.Helper(); update(role) }
 }
 
-// The broker rejects one slice of a member that was away for longer than its TTL. The member returns, but for this service, whose old endpoint is a last resort
-// (docs/spec/controller.md 8.2).
+// The broker rejects one slice of a member that was away for longer than its TTL, or answers with an error. The member returns, but for this service, whose
+// old endpoint is a last resort (docs/spec/controller.md 8.2).
 func TestExportIsBehind(t *testing.T) {
-	const ns = "behind"
-	for _, name := range []string{"web", "stuck"} {
-		export(t, east, ns, name, "10.21.0.1")
-		export(t, west, ns, name, "10.22.0.1")
+	for _, tt := range []struct {
+		name, namespace, why string
+		deny                 func(t *testing.T, slices []string) (allow func())
+	}{
+		{name: "rejected", namespace: "behind", why: "no writes", deny: func(t *testing.T, slices []string) func() {
+			denied := writesOf(endpoints.Group, endpoints.Resource)
+			denied[0].ResourceNames = slices
+			return denyWrites(t, "east", denied)
+		}},
+		{name: "failing webhook", namespace: "behind-webhook", deny: failWrites},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if tt.why == "" {
+				tier.All(t)
+			}
+			ns := tt.namespace
+			for _, name := range []string{"web", "stuck"} {
+				export(t, east, ns, name, "10.21.0.1")
+				export(t, west, ns, name, "10.22.0.1")
+			}
+			export(t, east, ns, "stuck-alone", "10.21.0.1")
+			west.Put(t, testclusterset.Namespace(ns))
+			e, w := run(t, east), run(t, west)
+			for _, name := range []string{"web", "stuck"} {
+				awaitImport(t, west, ns, name, "10.21.0.1 10.22.0.1")
+			}
+			awaitImport(t, west, ns, "stuck-alone", "10.21.0.1")
+			w.awaitHeartbeat("east")
+			allow := tt.deny(t, append(slicesOf(t, east, "stuck"), slicesOf(t, east, "stuck-alone")...))
+			e.stop()
+			for _, name := range []string{"web", "stuck"} {
+				awaitImport(t, west, ns, name, "10.22.0.1")
+			}
+			for _, name := range []string{"web", "stuck", "stuck-alone"} {
+				serve(t, east, ns, name, "10.21.0.2")
+			}
+			ended := watchesEnded(t, records.Resource)
+			run(t, east)
+			awaitImport(t, west, ns, "web", "10.21.0.2 10.22.0.1")
+			awaitBehind(t, east, ns, "stuck", tt.why)
+			awaitBehind(t, east, ns, "stuck-alone", tt.why)
+			awaitRenewals(t, ttl)
+			if n := watchesEnded(t, records.Resource) - ended; n > 3 {
+				t.Errorf("%g watches of records ended, want that they go on beside a request that fails", n)
+			}
+			checkImport(t, west, ns, "stuck", "10.22.0.1")
+			checkImport(t, west, ns, "stuck-alone", "10.21.0.1")
+			allow()
+			awaitImport(t, west, ns, "stuck", "10.21.0.2 10.22.0.1")
+			awaitImport(t, west, ns, "stuck-alone", "10.21.0.2")
+		})
 	}
-	export(t, east, ns, "stuck-alone", "10.21.0.1")
-	west.Put(t, testclusterset.Namespace(ns))
-	e, w := run(t, east), run(t, west)
-	for _, name := range []string{"web", "stuck"} {
-		awaitImport(t, west, ns, name, "10.21.0.1 10.22.0.1")
+}
+
+// failWrites makes the broker answer writes of these slices with status 500, until allow is called: a webhook that has to admit them cannot be reached.
+func failWrites(t *testing.T, names []string) (allow func()) {
+	t.Helper()
+	webhook := &admissionv1.ValidatingWebhookConfiguration{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "admissionregistration.k8s.io/v1", Kind: "ValidatingWebhookConfiguration"},
+		ObjectMeta: metav1.ObjectMeta{Name: "unreachable"},
+		Webhooks: []admissionv1.ValidatingWebhook{{
+			Name: "unreachable.clusterset-dns.io", ClientConfig: admissionv1.WebhookClientConfig{URL: new("https://127.0.0.1:1/")},
+			Rules: []admissionv1.RuleWithOperations{writesOf(endpoints.Group, endpoints.Resource)[0].RuleWithOperations},
+			MatchConditions: []admissionv1.MatchCondition{{
+				Name: "names", Expression: "request.name in ['" + strings.Join(names, "', '") + "']",
+			}},
+			SideEffects: new(admissionv1.SideEffectClassNone), AdmissionReviewVersions: []string{"v1"},
+		}},
 	}
-	awaitImport(t, west, ns, "stuck-alone", "10.21.0.1")
-	w.awaitHeartbeat("east")
-	denied := writesOf(endpoints.Group, endpoints.Resource)
-	denied[0].ResourceNames = append(slicesOf(t, east, "stuck"), slicesOf(t, east, "stuck-alone")...)
-	allow := denyWrites(t, "east", denied)
-	e.stop()
-	for _, name := range []string{"web", "stuck"} {
-		awaitImport(t, west, ns, name, "10.22.0.1")
+	if err := clusters.Broker.Apply(t.Context(), webhook); err != nil {
+		t.Fatal(err)
 	}
-	for _, name := range []string{"web", "stuck", "stuck-alone"} {
-		serve(t, east, ns, name, "10.21.0.2")
+	allow = sync.OnceFunc(func() {
+		if err := clusters.Broker.Delete(context.WithoutCancel(t.Context()), webhook); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(allow)
+	return allow
+}
+
+// watchesEnded returns how many watches of a resource the broker has ended.
+func watchesEnded(t *testing.T, resource string) float64 {
+	t.Helper()
+	client, err := rest.HTTPClientFor(clusters.Broker.Config())
+	if err != nil {
+		t.Fatal(err)
 	}
-	run(t, east)
-	awaitImport(t, west, ns, "web", "10.21.0.2 10.22.0.1")
-	checkImport(t, west, ns, "stuck", "10.22.0.1")
-	checkImport(t, west, ns, "stuck-alone", "10.21.0.1")
-	allow()
-	awaitImport(t, west, ns, "stuck", "10.21.0.2 10.22.0.1")
-	awaitImport(t, west, ns, "stuck-alone", "10.21.0.2")
+	answer, err := client.Get(clusters.Broker.Config().Host + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := series.Parse(string(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all.Named("apiserver_request_total").With("resource", resource).With("verb", "WATCH").Sum()
 }
 
 // slicesOf returns the names of the slices of a service that a member has on the broker.
