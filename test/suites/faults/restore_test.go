@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/clusterset-dns/clusterset/admin"
+	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/controller"
 	"github.com/clusterset-dns/clusterset/controller/merge"
@@ -268,4 +269,52 @@ func TestBrokerIsWiped(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The broker is restored to before west joined anew with another account, so it rejects the credential of west. West is silent for others, keeps what it
+// imports, and is as before once it has joined again (docs/spec/controller.md 7.4, docs/spec/controller.md 8.2).
+func TestRejoinIsRestored(t *testing.T) {
+	tier.All(t)
+	const ns = "account"
+	export(t, east, ns, "web", "10.21.0.1")
+	export(t, west, ns, "web", "10.22.0.1")
+	export(t, west, ns, "alone", "10.22.0.9")
+	run(t, east)
+	w := run(t, west)
+	for _, m := range clusters.Members {
+		awaitImport(t, m, ns, "web", "10.21.0.1 10.22.0.1")
+		awaitImport(t, m, ns, "alone", "10.22.0.9")
+	}
+	awaitListed(t, ns, "web")
+	awaitListedIn(t, east, ns, "alone")
+	ofAlone, inWest := steady(t, east, ns, "alone"), undisturbed(t, west, ns)
+	saved := saveBroker(t)
+	accounts := clusters.Broker.Dynamic().Resource(schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"})
+	if err := accounts.Namespace(west.BrokerNamespace()).Delete(t.Context(), broker.ServiceAccount, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.awaitMetric("frozen", "credential", 1)
+	if err := join(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.awaitMetric("frozen", "credential", 0)
+	serve(t, west, ns, "web", "10.22.0.2")
+	awaitImport(t, east, ns, "web", "10.21.0.1 10.22.0.2")
+
+	restoreBroker(t, saved)
+	w.awaitMetric("frozen", "credential", 1)
+	awaitImport(t, east, ns, "web", "10.21.0.1")
+	checkImport(t, east, ns, "alone", "10.22.0.9")
+	export(t, west, ns, "late", "10.22.0.3")
+	awaitPending(t, west, ns, "late")
+	checkImport(t, west, ns, "web", "10.21.0.1 10.22.0.2")
+	if err := join(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.awaitMetric("frozen", "credential", 0)
+	awaitImport(t, east, ns, "web", "10.21.0.1 10.22.0.2")
+	awaitImport(t, east, ns, "alone", "10.22.0.9")
+	awaitImport(t, east, ns, "late", "10.22.0.3")
+	ofAlone()
+	inWest()
 }
