@@ -14,6 +14,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset/admin"
 	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/crd"
 	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/controller"
 	"github.com/clusterset-dns/clusterset/controller/merge"
@@ -266,6 +267,61 @@ func TestBrokerIsWiped(t *testing.T) {
 			}
 			for _, check := range s.steady {
 				check()
+			}
+		})
+	}
+}
+
+// Somebody deletes a CRD of the broker, and with it all objects of the kind, and initializes the broker again. Imports lose no endpoint and no clusterset IP,
+// also in a controller that starts meanwhile. What ended before stays so, and what ends meanwhile ends after it (docs/spec/controller.md 8.6).
+func TestBrokerKindIsDeleted(t *testing.T) {
+	tier.All(t)
+	for name, manifest := range map[string][]byte{"records": crd.ExportedServices, "inventories": crd.Inventories, "members": crd.Members} {
+		t.Run(name, func(t *testing.T) {
+			ns := "broker-kind-" + name
+			for _, name := range []string{"web", "withdrawn", "ends"} {
+				export(t, east, ns, name, "10.21.0.1")
+				export(t, west, ns, name, "10.22.0.1")
+			}
+			cidr := func(c *controller.Config) { c.VIP, c.TTL = merge.CIDR, time.Minute }
+			e, w := run(t, east, cidr), run(t, west, cidr)
+			ip := awaitIPs(t, ns, "web", "10.21.0.1 10.22.0.1")
+			for _, name := range []string{"web", "withdrawn", "ends"} {
+				awaitIPs(t, ns, name, "10.21.0.1 10.22.0.1")
+				awaitListed(t, ns, name)
+			}
+			var ends []func()
+			for _, m := range clusters.Members {
+				m.Drop(t, testclusterset.Export(ns, "withdrawn"))
+			}
+			for _, m := range clusters.Members {
+				awaitImport(t, m, ns, "withdrawn", "none")
+				ends = append(ends, steady(t, m, ns, "web"))
+			}
+			if err := clusters.Broker.DeleteCRDs(t.Context(), manifest); err != nil {
+				t.Fatal(err)
+			}
+			e.awaitMetric("frozen", "broker_empty", 1)
+			east.Drop(t, testclusterset.Export(ns, "ends"))
+			w.stop()
+			w = run(t, west, cidr)
+			serve(t, west, ns, "web", "10.22.0.2")
+			awaitImport(t, west, ns, "web", "10.21.0.1 10.22.0.2")
+			until.OK(t, "broker init and join", func(ctx context.Context) error {
+				return errors.Join(admin.Init(ctx, clusters.Broker.Config(), admin.InitOptions{AggregateView: true}), join(ctx))
+			})
+			for _, i := range []*instance{e, w} {
+				i.awaitMetric("frozen", "broker_empty", 0)
+				awaitImport(t, i.Member, ns, "ends", "10.22.0.1")
+				awaitRecord(t, i.Member, ns, "web", true)
+			}
+			serve(t, east, ns, "web", "10.21.0.2")
+			if is := awaitIPs(t, ns, "web", "10.21.0.2 10.22.0.2"); is != ip {
+				t.Errorf("clusterset IP %s, want %s", is, ip)
+			}
+			for i, m := range clusters.Members {
+				checkImport(t, m, ns, "withdrawn", "none")
+				ends[i]()
 			}
 		})
 	}
