@@ -98,15 +98,15 @@ func (b *Broker) OwnClaims(svc types.NamespacedName) []v1alpha1.Claim {
 	return e.Claims
 }
 
-// OldRecord reports whether an own record must be written again: this process wrote a newer copy, or the entry counts from a later stamp.
+// OldRecord reports whether an own record must be written again: this process wrote or saw a newer copy, or the entry counts from a later stamp.
 func (b *Broker) OldRecord(r *v1alpha1.ExportedService, from protocol.Stamp) bool {
 	stamp := protocol.Stamp(r.Spec.Stamp)
-	return stamp < from || b.stamps.isOld(objectID{kindRecord, r.Name}, stamp)
+	return stamp < from || b.stamps.see(objectID{kindRecord, r.Name}, stamp)
 }
 
 // OldSlice is [Broker.OldRecord] for a slice.
 func (b *Broker) OldSlice(s *discoveryv1.EndpointSlice, from protocol.Stamp) bool {
-	return StampOf(s) < from || b.stamps.isOld(objectID{kindSlice, s.Name}, StampOf(s))
+	return StampOf(s) < from || b.stamps.see(objectID{kindSlice, s.Name}, StampOf(s))
 }
 
 // OwnInventory returns the newest known copy of a part of this member's inventory, or nil, with the resource version that the broker has. It reports old if

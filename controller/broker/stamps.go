@@ -13,8 +13,8 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/protocol"
 )
 
-// stamps gives the stamps of this process, and records the last one of each object. A lower stamp on the broker shows a rollback: the object
-// must be written again. The zero value is ready.
+// stamps gives the stamps of this process, and records the highest one of each object that it gave or saw. A lower stamp on the broker shows a
+// rollback: the object must be written again. The zero value is ready.
 type stamps struct {
 	clock protocol.Clock
 
@@ -27,27 +27,23 @@ type objectID struct{ kind, name string }
 
 func (l *stamps) next() protocol.Stamp { return l.clock.Next(time.Now()) }
 
-func (l *stamps) wrote(id objectID, s protocol.Stamp) {
+// see records the stamp of a copy of an object. It reports whether this process gave or saw a higher one.
+func (l *stamps) see(id objectID, s protocol.Stamp) (old bool) {
+	l.clock.See(s)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.last == nil {
 		l.last = make(map[objectID]protocol.Stamp)
 	}
-	l.last[id] = s
+	old = s < l.last[id]
+	l.last[id] = max(l.last[id], s)
+	return old
 }
 
 func (l *stamps) forget(id objectID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.last, id)
-}
-
-// isOld reports whether this process wrote a newer copy than the one with stamp s.
-func (l *stamps) isOld(id objectID, s protocol.Stamp) bool {
-	l.clock.See(s)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return s < l.last[id]
 }
 
 // StampOf returns the stamp of a slice, or 0.

@@ -31,7 +31,7 @@ func (b *Broker) ApplyRecord(ctx context.Context, r *v1alpha1.ExportedService) e
 	if err := b.client.Apply(ctx, r, wellknown.ManagerExporter); err != nil {
 		return fmt.Errorf("broker: %w", err)
 	}
-	b.stamps.wrote(objectID{kindRecord, r.Name}, protocol.Stamp(r.Spec.Stamp))
+	b.stamps.see(objectID{kindRecord, r.Name}, protocol.Stamp(r.Spec.Stamp))
 	b.ownRecords.Wrote(r)
 	return nil
 }
@@ -57,7 +57,7 @@ func (b *Broker) ApplySlice(ctx context.Context, s *discoveryv1.EndpointSlice) (
 	if err := b.client.Apply(ctx, s, wellknown.ManagerExporter); err != nil {
 		return nil, fmt.Errorf("broker: %w", err)
 	}
-	b.stamps.wrote(objectID{kindSlice, s.Name}, StampOf(s))
+	b.stamps.see(objectID{kindSlice, s.Name}, StampOf(s))
 	b.ownSlices.Wrote(s)
 	return s, nil
 }

@@ -73,17 +73,7 @@ func TestInventory(t *testing.T) {
 	a.Expect("listed again", a.do(db, "", again), sliceWrite("PATCH", "db-1"), recordWrite)
 	a.Expect("listed again, again", a.do(db, "", again))
 
-	// A rolled back broker has older copies, and lacks objects.
-	record, _ = a.Broker.Own(db)
-	old := record.DeepCopy()
-	old.Spec.Stamp--
-	b.Update(old)
-	a.Await("older record", func() bool {
-		is, _ := a.Broker.Own(db)
-		return is.Spec.Stamp == old.Spec.Stamp
-	})
-	a.Expect("an older record", a.do(db, "", again), recordWrite)
-	a.Expect("an older record, again", a.do(db, "", again))
+	// A rolled back broker lacks objects, and has older copies, also of what an earlier process wrote.
 	part := apibroker.InventoryPart(db.Namespace, db.Name)
 	before := entryOf(a)
 	lose := func() {
@@ -110,6 +100,16 @@ func TestInventory(t *testing.T) {
 	a = b.start(func(*Config) {})
 	a.do(db, "", exported)
 	inTheirPlace("after the loss and a restart")
+	record, _ = a.Broker.Own(db)
+	old := record.DeepCopy()
+	old.Spec.Stamp--
+	b.Update(old)
+	a.Await("older record", func() bool {
+		is, _ := a.Broker.Own(db)
+		return is.Spec.Stamp == old.Spec.Stamp
+	})
+	a.Expect("an older record", a.do(db, "", again), recordWrite)
+	a.Expect("an older record, again", a.do(db, "", again))
 }
 
 // besideDB is another service in the part of the inventory that db belongs to.
