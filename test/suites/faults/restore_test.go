@@ -275,7 +275,7 @@ func TestBrokerIsWiped(t *testing.T) {
 // Somebody deletes a CRD of the broker, and with it all objects of the kind, and initializes the broker again. Imports lose no endpoint and no clusterset IP,
 // also in a controller that starts meanwhile. What ended before stays so, and what ends meanwhile ends after it (docs/spec/controller.md 8.6).
 func TestBrokerKindIsDeleted(t *testing.T) {
-	tier.All(t)
+	tier.Nightly(t)
 	for name, manifest := range map[string][]byte{"records": crd.ExportedServices, "inventories": crd.Inventories, "members": crd.Members} {
 		t.Run(name, func(t *testing.T) {
 			ns := "broker-kind-" + name
@@ -330,7 +330,7 @@ func TestBrokerKindIsDeleted(t *testing.T) {
 // The broker is restored to before west joined anew with another account, so it rejects the credential of west. West is silent for others, keeps what it
 // imports, and is as before once it has joined again (docs/spec/controller.md 7.4, docs/spec/controller.md 8.2).
 func TestRejoinIsRestored(t *testing.T) {
-	tier.All(t)
+	tier.Nightly(t)
 	const ns = "account"
 	export(t, east, ns, "web", "10.21.0.1")
 	export(t, west, ns, "web", "10.22.0.1")

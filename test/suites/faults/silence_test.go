@@ -60,7 +60,7 @@ func TestMemberIsBlind(t *testing.T) {
 	checkImport(t, west, ns, "alone", "10.21.0.9")
 
 	t.Run("without its API server", func(t *testing.T) { // for longer than the TTL
-		tier.All(t)
+		tier.Nightly(t)
 		east.KillAPIServer()
 		awaitImport(t, west, ns, "web", "10.22.0.1")
 		checkImport(t, west, ns, "alone", "10.21.0.9")
@@ -153,7 +153,7 @@ func TestExportIsBehind(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if tt.why == "" {
-				tier.All(t)
+				tier.Nightly(t)
 			}
 			ns := tt.namespace
 			for _, name := range []string{"web", "stuck"} {

@@ -57,7 +57,7 @@ func TestUnexport(t *testing.T) {
 
 // A thousand exports of a namespace end at once. Other members lose the endpoints of each before its import, and all of them (docs/spec/controller.md 3.2).
 func TestThousandUnexports(t *testing.T) {
-	tier.All(t)
+	tier.Nightly(t)
 	const ns, n = "thousand", 1000
 	east.Put(t, testclusterset.Namespace(ns))
 	west.Put(t, testclusterset.Namespace(ns))
