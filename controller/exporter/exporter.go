@@ -304,12 +304,14 @@ func (e *Exporter) export(ctx context.Context, svc types.NamespacedName, r expor
 		e.inventory.claim(svc)
 		defer e.inventory.wakeUp(apibroker.InventoryPart(svc.Namespace, svc.Name)) // publish has set the UID, for the same write
 	}
-	if o.err = e.publisher.publish(ctx, svc, r); o.err != nil {
+	o.err = e.publisher.publish(ctx, svc, r)
+	entry, _ := e.cfg.Broker.OwnEntry(svc)
+	if o.err != nil {
 		e.failed.add(svc)
 		e.behind.fail(svc, time.Now())
+		o.old = entry.Behind != 0
 		return o
 	}
-	entry, _ := e.cfg.Broker.OwnEntry(svc)
 	if e.behind.wrote(svc, entry.Behind != 0); entry.Behind != 0 {
 		e.inventory.mark([]types.NamespacedName{svc})
 	}

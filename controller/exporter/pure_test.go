@@ -69,6 +69,8 @@ func TestReadiness(t *testing.T) {
 		{name: "a broker that has just started", r: valid, o: outcome{err: starting}, want: "Unknown Pending " + waiting + " [export-pending]"},
 		{name: "too many requests", r: valid, o: outcome{err: busy}, want: "Unknown Pending " + waiting + " [export-pending]"},
 		{name: "no answer to a slice", r: valid, o: outcome{err: lost}, has: true, want: "True Exported The broker has this export."},
+		{name: "no answer to a slice for a TTL", r: valid, o: outcome{err: lost, old: true}, has: true,
+			want: "Unknown Pending " + waiting + " Until then other clusters have an older state of this export. [export-pending]"},
 		{name: "no clusterset IP", r: valid, o: outcome{noVIP: "None."}, has: true, want: "False Failed None. [export-rejected]"},
 		{name: "no aggregate", r: valid, o: outcome{aggregateErr: denied}, has: true, want: "True Exported The broker has this export."},
 	} {

@@ -19,7 +19,7 @@ import (
 // An outcome is the result of an attempt to export. The zero value belongs to an export that was not attempted.
 type outcome struct {
 	waitsFor     string // why it was not attempted
-	old          bool   // it was not attempted, and the broker has an older state of the export
+	old          bool   // the broker has an older state of the export: the attempt was not made, or the export is behind
 	full         bool   // it was not attempted, as this cluster exports too many
 	undecided    bool   // a clusterset IP is being chosen
 	noVIP        string // why there is no clusterset IP although one was asked for; the rest is exported
