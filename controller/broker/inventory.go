@@ -109,6 +109,9 @@ func (b *Broker) OldSlice(s *discoveryv1.EndpointSlice, from protocol.Stamp) boo
 	return StampOf(s) < from || b.stamps.see(objectID{kindSlice, s.Name}, StampOf(s))
 }
 
+// HadSlice reports whether this process wrote or saw an own slice, which it has not deleted.
+func (b *Broker) HadSlice(name string) bool { return b.stamps.knows(objectID{kindSlice, name}) }
+
 // OwnInventory returns the newest known copy of a part of this member's inventory, or nil, with the resource version that the broker has. It reports old if
 // the broker has an older copy, or none.
 func (b *Broker) OwnInventory(part string) (i *v1alpha1.Inventory, old bool) {

@@ -40,6 +40,14 @@ func (l *stamps) see(id objectID, s protocol.Stamp) (old bool) {
 	return old
 }
 
+// knows reports whether an object was seen, and is not forgotten.
+func (l *stamps) knows(id objectID) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, ok := l.last[id]
+	return ok
+}
+
 func (l *stamps) forget(id objectID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -50,7 +50,7 @@ func (p publisher) publish(ctx context.Context, svc types.NamespacedName, r expo
 	case record == nil && !p.rejectedBefore(svc):
 		return p.publishNew(ctx, svc, r, existing)
 	case record == nil:
-		// Importers may have slices that the broker lost: they keep what is listed.
+		// The broker may have lost slices: importers keep those that the record lists.
 		if err := p.publishRecord(ctx, svc, r, nil, namesOf(r.Slices)); err != nil {
 			return err
 		}
@@ -110,7 +110,7 @@ func (p publisher) readyBefore(svc types.NamespacedName) *metav1.Condition {
 	return meta.FindStatusCondition(exp.Status.Conditions, string(mcsv1beta1.ServiceExportConditionReady))
 }
 
-// publishRecord writes a record that lists the slices with these names, and wanted ones that the broker lost and rejects: importers keep these.
+// publishRecord writes a record. It lists the slices with these names, and wanted slices that the broker has lost and rejects: importers keep them.
 func (p publisher) publishRecord(
 	ctx context.Context, svc types.NamespacedName, r export.Result, record *v1alpha1.ExportedService, listed []string,
 ) error {
@@ -119,8 +119,7 @@ func (p publisher) publishRecord(
 		hashes[apibroker.SliceHash(name)] = true
 	}
 	for _, w := range r.Slices {
-		// A wanted slice has no stamp: it is old if this process has written it.
-		if hash := apibroker.SliceHash(w.Name); !hashes[hash] && (p.broker.OldSlice(w, 0) || record != nil && slices.Contains(record.Spec.Slices, hash)) {
+		if hash := apibroker.SliceHash(w.Name); p.broker.HadSlice(w.Name) || record != nil && slices.Contains(record.Spec.Slices, hash) {
 			hashes[hash] = true
 		}
 	}

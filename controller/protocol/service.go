@@ -211,7 +211,7 @@ func (s *Service) exported(n Noted, without rule) bool {
 func (s *Service) counted(n Noted, begin Stamp, without rule) (all []Slice) {
 	r, missing := s.Record, false
 	valid := func(v Slice) bool { return v.Stamp != 0 && v.UID == r.UID && v.Stamp >= begin }
-	if !r.Partial && s.Entry.Behind == 0 { // else the broker may reject what is missing
+	if !r.Partial && s.Entry.Behind == 0 { // the broker may reject listed slices of an export that is behind
 		for _, name := range r.Slices {
 			missing = missing || !valid(find(s.Slices, name))
 		}

@@ -2,14 +2,18 @@
 package series
 
 import (
+	"context"
 	"fmt"
+	"io"
 	"maps"
+	"net/http"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/rest"
 )
 
 // Controller begins the names of the metrics of the controller.
@@ -52,6 +56,29 @@ var (
 	line  = regexp.MustCompile(`^([A-Za-z_:][\w:]*)(?:\{(.*)\})?\s+(\S+)(?:\s+-?\d+)?$`)
 	label = regexp.MustCompile(`(\w+)="((?:[^"\\]|\\.)*)"`)
 )
+
+// OfAPIServer returns the time series of an API server.
+func OfAPIServer(ctx context.Context, server *rest.Config) (Set, error) {
+	client, err := rest.HTTPClientFor(server)
+	if err != nil {
+		return nil, err
+	}
+	defer client.CloseIdleConnections()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, server.Host+"/metrics", http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := client.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		return nil, err
+	}
+	return Parse(string(text))
+}
 
 // Parse reads the text format of a page /metrics. Values of labels stay escaped.
 func Parse(text string) (Set, error) {

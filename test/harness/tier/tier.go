@@ -35,6 +35,14 @@ func Nightly(t testing.TB) {
 	require(t, "nightly")
 }
 
+// Target returns the make target that runs the tests of a tier.
+func Target(tier string) string {
+	if tier == "nightly" {
+		return "make nightly"
+	}
+	return "make test-" + tier
+}
+
 // Size returns small in make test, and large in the higher tiers: how much a test of a law tries.
 func Size(small, large int) int {
 	if os.Getenv(Env) == tiers[0] {

@@ -2,7 +2,6 @@ package faults
 
 import (
 	"context"
-	"io"
 	"slices"
 	"strings"
 	"sync"
@@ -15,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/rest"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset/test/harness/series"
@@ -137,11 +135,12 @@ func revoke(t *testing.T, m *testclusterset.Member, resource string) (restore fu
 	return func() { t.Helper(); update(role) }
 }
 
-// The broker rejects one slice of a member that was away for longer than its TTL, or answers with an error. The member returns, but for this service, whose
-// old endpoint is a last resort (docs/spec/controller.md 8.2).
+// A member was away for longer than its TTL. The broker rejects one of its slices, or answers that with an error. The member returns with all other services;
+// the old endpoint of this one is a last resort (docs/spec/controller.md 8.2).
 func TestExportIsBehind(t *testing.T) {
 	for _, tt := range []struct {
 		name, namespace, why string
+		nightly              bool
 		deny                 func(t *testing.T, slices []string) (allow func())
 	}{
 		{name: "rejected", namespace: "behind", why: "no writes", deny: func(t *testing.T, slices []string) func() {
@@ -149,10 +148,10 @@ func TestExportIsBehind(t *testing.T) {
 			denied[0].ResourceNames = slices
 			return denyWrites(t, "east", denied)
 		}},
-		{name: "failing webhook", namespace: "behind-webhook", why: "other clusters have an older state", deny: failWrites},
+		{name: "failing webhook", nightly: true, namespace: "behind-webhook", why: "other clusters have an older state", deny: failWrites},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if tt.name != "rejected" {
+			if tt.nightly {
 				tier.Nightly(t)
 			}
 			ns := tt.namespace
@@ -224,20 +223,7 @@ func failWrites(t *testing.T, names []string) (allow func()) {
 // watchesEnded returns how many watches of a resource the broker has ended.
 func watchesEnded(t *testing.T, resource string) float64 {
 	t.Helper()
-	client, err := rest.HTTPClientFor(clusters.Broker.Config())
-	if err != nil {
-		t.Fatal(err)
-	}
-	answer, err := client.Get(clusters.Broker.Config().Host + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer answer.Body.Close()
-	text, err := io.ReadAll(answer.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	all, err := series.Parse(string(text))
+	all, err := series.OfAPIServer(t.Context(), clusters.Broker.Config())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -170,7 +170,7 @@ func limitSlices(t *testing.T, m *testclusterset.Member, more int) {
 	}
 }
 
-// awaitBehind waits until the inventory of a member has a mark for an export, and its condition says why.
+// awaitBehind waits until the inventory of a member marks an export as behind, and the message of its condition has the text why.
 func awaitBehind(t *testing.T, m *testclusterset.Member, namespace, name, why string) {
 	t.Helper()
 	until.OK(t, name+" of "+m.ID+" is behind", func(ctx context.Context) error {
@@ -195,7 +195,7 @@ func awaitBehind(t *testing.T, m *testclusterset.Member, namespace, name, why st
 		}
 		ready := meta.FindStatusCondition(exp.Status.Conditions, string(mcsv1beta1.ServiceExportConditionReady))
 		if ready == nil || !strings.Contains(ready.Message, why) {
-			return fmt.Errorf("condition %v, want one that says %q", ready, why)
+			return fmt.Errorf("condition %v, want the message %q", ready, why)
 		}
 		return nil
 	})

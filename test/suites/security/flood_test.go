@@ -228,21 +228,7 @@ func flowSchema(t *testing.T, c *controlplane.ControlPlane, name string) string 
 // machine others are rejected, too, which waited for too long.
 func brokerRejections(t *testing.T, c *controlplane.ControlPlane) map[string]float64 {
 	t.Helper()
-	client, err := rest.HTTPClientFor(c.Config())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.CloseIdleConnections()
-	answer, err := client.Get(c.Config().Host + "/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer answer.Body.Close()
-	text, err := io.ReadAll(answer.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	all, err := series.Parse(string(text))
+	all, err := series.OfAPIServer(t.Context(), c.Config())
 	if err != nil {
 		t.Fatal(err)
 	}

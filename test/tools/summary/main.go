@@ -47,9 +47,8 @@ func summarise(r io.Reader, w io.Writer) (ok bool, err error) {
 	s.listSkipped()
 	if len(s.left) > 0 {
 		var tiers []string
-		for _, tier := range slices.Sorted(maps.Keys(s.left)) {
-			target := strings.Replace("make test-"+tier, "test-nightly", "nightly", 1)
-			tiers = append(tiers, fmt.Sprintf("%d to %s", s.left[tier], target))
+		for _, name := range slices.Sorted(maps.Keys(s.left)) {
+			tiers = append(tiers, fmt.Sprintf("%d to %s", s.left[name], tier.Target(name)))
 		}
 		fmt.Fprintf(w, "tests left to higher tiers: %s\n", strings.Join(tiers, ", "))
 	}
