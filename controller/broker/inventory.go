@@ -98,15 +98,25 @@ func (b *Broker) OwnClaims(svc types.NamespacedName) []v1alpha1.Claim {
 	return e.Claims
 }
 
-// OldRecord reports whether an own record must be written again: this process wrote or saw a newer copy, or the entry counts from a later stamp.
-func (b *Broker) OldRecord(r *v1alpha1.ExportedService, from protocol.Stamp) bool {
-	stamp := protocol.Stamp(r.Spec.Stamp)
-	return stamp < from || b.stamps.see(objectID{kindRecord, r.Name}, stamp)
-}
-
-// OldSlice is [Broker.OldRecord] for a slice.
-func (b *Broker) OldSlice(s *discoveryv1.EndpointSlice, from protocol.Stamp) bool {
-	return StampOf(s) < from || b.stamps.see(objectID{kindSlice, s.Name}, StampOf(s))
+// OwnService returns the knowledge of [Broker.Own] that [protocol.Next] needs. record may be nil.
+func (b *Broker) OwnService(svc types.NamespacedName, record *v1alpha1.ExportedService, all []*discoveryv1.EndpointSlice) (s protocol.Service) {
+	var old bool
+	if s.Entry, old = b.OwnEntry(svc); old {
+		s.Entry.Stamp = 0
+	}
+	if record != nil {
+		s.Record = protocol.Record{Stamp: protocol.Stamp(record.Spec.Stamp), UID: types.UID(record.Spec.ExportUID)}
+		s.Record.Gone = b.stamps.see(objectID{kindRecord, record.Name}, s.Record.Stamp)
+		for _, hash := range record.Spec.Slices {
+			s.Record.Slices = append(s.Record.Slices, record.Name+"."+hash)
+		}
+	}
+	for _, e := range all {
+		is := protocol.Slice{Name: e.Name, Stamp: StampOf(e), UID: types.UID(e.Annotations[broker.AnnotationExportUID])}
+		is.Gone = b.stamps.see(objectID{kindSlice, e.Name}, is.Stamp)
+		s.Slices = append(s.Slices, is)
+	}
+	return s
 }
 
 // HadSlice reports whether this process wrote or saw an own slice, which it has not deleted.

@@ -1,6 +1,7 @@
 package exporter
 
 import (
+	"slices"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -25,7 +26,11 @@ func (b *baselines) changed(svc types.NamespacedName, r export.Result, ready boo
 	if !seen && ready {
 		b.exports.Store(svc, local)
 	}
-	return seen && !sameExport(local, first.(export.Result).Record, first.(export.Result).Slices)
+	if !seen {
+		return false
+	}
+	was := first.(export.Result)
+	return !sameRecord(local.Record, was.Record) || !slices.EqualFunc(local.Slices, was.Slices, sameSlice)
 }
 
 // forget removes the baseline of an export.

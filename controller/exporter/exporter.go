@@ -349,7 +349,7 @@ func (e *Exporter) report(ctx context.Context, exp *mcsv1beta1.ServiceExport, r 
 	var has bool
 	if r.Record != nil {
 		record, _ := e.cfg.Broker.Own(member.KeyOf(exp))
-		has = sameBesides(r.Record, record)
+		has = sameRecord(r.Record, record)
 	}
 	valid := r.Valid(exp.Generation)
 	ready := readiness(r, o, has)

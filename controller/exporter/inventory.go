@@ -54,10 +54,10 @@ type inventory struct {
 	stuck    map[string]time.Time                         // parts that the broker rejects, and since when
 }
 
-// lists reports whether the broker's inventory lists a service under the UID of its ServiceExport, or with "" does not list it.
+// lists reports whether the broker's inventory lists a service under the UID of its ServiceExport, or with "" is there and does not list it.
 func (v *inventory) lists(svc types.NamespacedName, uid string) bool {
 	entry, old := v.broker.OwnEntry(svc)
-	return !old && string(entry.UID) == uid
+	return !old && entry.Stamp != 0 && string(entry.UID) == uid
 }
 
 // set makes [inventory.lists] true. It returns true if nothing has to be written; otherwise it calls written afterwards.

@@ -268,6 +268,9 @@ func TestEndDuringWrite(t *testing.T) {
 	b := newEnv(t)
 	a := b.start(func(*Config) {})
 	const uid = "00000000-0000-4000-8000-000000000001"
+	part := apibroker.InventoryPart(db.Namespace, db.Name)
+	b.Create(&v1alpha1.Inventory{ObjectMeta: metav1.ObjectMeta{Namespace: memberenv.Namespace, Name: part}, Spec: v1alpha1.InventorySpec{Stamp: 1}})
+	b.Await("the inventory", func() bool { return entryOf(a).Stamp != 0 })
 	if a.inventory.set(db, uid) {
 		t.Fatal("the broker lists an export that is new")
 	}
@@ -279,7 +282,7 @@ func TestEndDuringWrite(t *testing.T) {
 		}
 		return map[types.NamespacedName]string{}, true
 	}
-	if err := a.inventory.write(t.Context(), apibroker.InventoryPart(db.Namespace, db.Name)); err != nil {
+	if err := a.inventory.write(t.Context(), part); err != nil {
 		t.Fatal(err)
 	}
 	if len(again) != 1 || again[0] != db || a.inventory.set(db, "") {

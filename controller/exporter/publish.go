@@ -24,74 +24,209 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/protocol"
 )
 
-// A publisher writes the record and the slices of a service to the broker, as far as they differ from what is there.
-//
-// The slices of a record that exists are written even if the record cannot be. A new record is written after its slices. An export ends with one write of
-// the inventory; slices and record are deleted after it. So the other members see an export appear and disappear as one change, and never a service
-// without endpoints.
+// A publisher writes the record and the slices of a service to the broker, as far as they differ from what is there. [protocol.Next] decides the
+// order: the other members see an export appear and disappear as one change, and never a service without endpoints.
 type publisher struct {
 	member    *member.Cluster
 	broker    *broker.Broker
-	inventory *inventory
-	entry     protocol.Entry // records and slices older than its from are written again, and slices older than its mark
+	inventory *inventory // writes the entries
 	// forget drops what is remembered of the aggregate of a service: the broker may have been restored.
 	forget func(types.NamespacedName, *mcsv1beta1.ServiceImport)
 }
 
-// publish writes what differs.
+// publish writes what differs. What the broker rejects does not stop the rest: endpoints change more often than the record, and matter more.
 func (p publisher) publish(ctx context.Context, svc types.NamespacedName, r export.Result) error {
-	record, existing := p.broker.Own(svc)
-	if r.Record == nil {
-		return p.withdraw(ctx, svc, record, existing)
-	}
-	p.inventory.set(svc, r.Record.Spec.ExportUID)
-	p.entry, _ = p.broker.OwnEntry(svc)
-	switch {
-	case record == nil && !p.rejectedBefore(svc):
-		return p.publishNew(ctx, svc, r, existing)
-	case record == nil:
+	a := p.attempt(svc, r)
+	p.inventory.set(svc, a.uid)
+	if r.Record != nil && a.onBroker == nil && p.rejectedBefore(svc) {
 		// The broker may have lost slices: importers keep those that the record lists.
-		if err := p.publishRecord(ctx, svc, r, nil, namesOf(r.Slices)); err != nil {
-			return err
-		}
-	default:
-		return p.publishSlices(ctx, r.Slices, existing, func(listed []string) error { return p.publishRecord(ctx, svc, r, record, listed) })
-	}
-	return p.publishSlices(ctx, r.Slices, existing, noRecord)
-}
-
-// noRecord is the argument record of publishSlices if no list has to be written.
-func noRecord([]string) error { return nil }
-
-// withdraw removes an export from the inventory, and then deletes its record and slices.
-func (p publisher) withdraw(ctx context.Context, svc types.NamespacedName, record *v1alpha1.ExportedService, existing []*discoveryv1.EndpointSlice) error {
-	if !p.inventory.set(svc, "") {
-		return nil // the write of the inventory reconciles the export again
-	}
-	if record != nil {
-		if err := p.broker.DeleteRecord(ctx, record); err != nil {
+		if err := a.writeRecord(ctx, slices.Collect(maps.Keys(a.wanted))); err != nil {
 			return err
 		}
 	}
-	return p.publishSlices(ctx, nil, existing, noRecord)
+	var errs []error
+	for {
+		want, next := a.next()
+		if len(next) == 0 || next[0].Kind == protocol.KindEntry && !p.inventory.set(svc, a.uid) { // the write reconciles the export again
+			return errors.Join(errs...)
+		}
+		failed := a.write(ctx, want, next)
+		errs = append(errs, failed...)
+		// Until a new slice is written, its endpoints may be in an old one alone, which the record lists.
+		if slices.ContainsFunc(failed, func(err error) bool { return !isRejection(err) }) {
+			return errors.Join(errs...)
+		}
+	}
 }
 
-// publishNew writes the slices and then the record. A rejected slice does not stop the rest. If the record is rejected, the
-// slices are deleted again: they would count against the quota.
-func (p publisher) publishNew(
-	ctx context.Context, svc types.NamespacedName, r export.Result, existing []*discoveryv1.EndpointSlice,
-) error {
-	sliceErr := p.publishSlices(ctx, r.Slices, existing, noRecord)
-	if sliceErr != nil && member.Rejection(sliceErr) == "" {
-		return sliceErr
+// upToDate reports whether publish has nothing to write.
+func (p publisher) upToDate(svc types.NamespacedName, r export.Result) bool {
+	_, next := p.attempt(svc, r).next()
+	return len(next) == 0
+}
+
+// An attempt makes the broker have an export, once.
+type attempt struct {
+	publisher
+	svc    types.NamespacedName
+	uid    string                                // of the ServiceExport; "" if nothing is exported
+	record *v1alpha1.ExportedService             // wanted, or nil
+	order  []*discoveryv1.EndpointSlice          // wanted, in the order of their writes
+	wanted map[string]*discoveryv1.EndpointSlice // by name
+	moves  *merge.Moves                          // to the wanted slices
+	same   map[*discoveryv1.EndpointSlice]bool   // on the broker, and as wanted
+	tried  map[protocol.Write]bool
+	again  map[protocol.Write]bool // slices that were written
+
+	// What the broker has.
+	onBroker *v1alpha1.ExportedService
+	existing []*discoveryv1.EndpointSlice
+	has      map[string]*discoveryv1.EndpointSlice // by name
+}
+
+func (p publisher) attempt(svc types.NamespacedName, r export.Result) *attempt {
+	a := &attempt{
+		publisher: p, svc: svc, record: r.Record,
+		same: make(map[*discoveryv1.EndpointSlice]bool), tried: make(map[protocol.Write]bool), again: make(map[protocol.Write]bool),
 	}
-	_, on := p.broker.Own(svc)
-	recordErr := p.publishRecord(ctx, svc, r, nil, namesOf(on))
-	if member.Rejection(recordErr) != "" || apiserver.IsUnknownField(recordErr) {
-		_, written := p.broker.Own(svc)
-		recordErr = errors.Join(recordErr, p.publishSlices(ctx, nil, written, noRecord))
+	if r.Record != nil {
+		a.uid = r.Record.Spec.ExportUID
 	}
-	return errors.Join(recordErr, sliceErr)
+	a.read()
+	a.want(r.Slices)
+	return a
+}
+
+func (a *attempt) read() {
+	a.onBroker, a.existing = a.broker.Own(a.svc)
+	a.has = slicesByName(a.existing)
+}
+
+// want sets the wanted slices.
+func (a *attempt) want(all []*discoveryv1.EndpointSlice) {
+	named := func(name string) *discoveryv1.EndpointSlice { return a.has[name] }
+	a.order, a.wanted, a.moves = merge.LosingLast(all, named), slicesByName(all), merge.NewMoves(all, named)
+}
+
+// next returns what is wanted, of slices those that the broker has, had or may take, and the next writes.
+func (a *attempt) next() (want protocol.Export, next []protocol.Write) {
+	a.read()
+	want = protocol.Export{UID: types.UID(a.uid), SliceRight: a.right, Tried: a.tried}
+	want.RecordRight = a.record != nil && sameRecord(a.record, a.onBroker)
+	for _, w := range a.order {
+		rejected := a.has[w.Name] == nil && a.tried[protocol.Write{Kind: protocol.KindSlice, Slice: w.Name}]
+		if !rejected || a.broker.HadSlice(w.Name) || a.listed(w.Name) { // importers keep what the broker has lost
+			want.Slices = append(want.Slices, w.Name)
+		}
+	}
+	for _, e := range a.existing {
+		if deleted, _ := a.moves.Retired([]*discoveryv1.EndpointSlice{e}); a.wanted[e.Name] == nil && len(deleted) == 0 {
+			want.Slices = append(want.Slices, e.Name)
+		}
+	}
+	return want, protocol.Next(want, a.broker.OwnService(a.svc, a.onBroker, a.existing))
+}
+
+// listed reports whether the broker's record lists a slice.
+func (a *attempt) listed(name string) bool {
+	return a.onBroker != nil && slices.Contains(a.onBroker.Spec.Slices, apibroker.SliceHash(name))
+}
+
+// target returns what a slice on the broker is to be now, itself if it stays as it is: endpoints that have moved stay until they are elsewhere.
+func (a *attempt) target(name string) *discoveryv1.EndpointSlice {
+	e := a.has[name]
+	if w := a.wanted[name]; w != nil {
+		return a.moves.Retained(w, e)
+	}
+	_, trimmed := a.moves.Retired([]*discoveryv1.EndpointSlice{e})
+	if len(trimmed) == 0 {
+		return e
+	}
+	trimmed[0].ObjectMeta = metav1.ObjectMeta{Name: e.Name, Labels: e.Labels, Annotations: e.Annotations}
+	return trimmed[0]
+}
+
+func (a *attempt) right(name string) bool {
+	e := a.has[name]
+	if a.same[e] {
+		return true
+	}
+	now := a.target(name)
+	same := sameSlice(now, e)
+	a.same[e] = same && now == a.wanted[name] // it has nothing that may go later
+	return same
+}
+
+// write does writes of one stage, and returns what failed. A broker that serves nothing stops it.
+func (a *attempt) write(ctx context.Context, want protocol.Export, next []protocol.Write) (failed []error) {
+	for _, x := range next {
+		a.tried[x] = true
+		var err error
+		switch {
+		case x.Kind == protocol.KindEntry:
+		case x.Kind == protocol.KindRecord && x.Delete:
+			err = a.broker.DeleteRecord(ctx, a.onBroker)
+		case x.Kind == protocol.KindRecord:
+			err = a.writeRecord(ctx, want.Slices)
+		case x.Delete:
+			err = a.broker.DeleteSlice(ctx, a.has[x.Slice])
+		default:
+			err = a.writeSlice(ctx, x)
+		}
+		if err != nil {
+			failed = append(failed, err)
+		}
+		if err != nil && !isOfObject(err) {
+			break
+		}
+	}
+	return failed
+}
+
+// writeRecord writes a record that lists the slices with these names. If a new one is rejected, its slices are not wanted: they would count
+// against the quota.
+func (a *attempt) writeRecord(ctx context.Context, listed []string) error {
+	want := a.record.DeepCopy()
+	want.Spec.Slices = nil
+	for _, name := range slices.Sorted(slices.Values(listed)) {
+		want.Spec.Slices = append(want.Spec.Slices, apibroker.SliceHash(name))
+	}
+	if a.onBroker == nil { // perhaps the broker was restored
+		a.forget(a.svc, nil)
+	}
+	err := a.broker.ApplyRecord(ctx, want)
+	if a.onBroker == nil && isRejection(err) {
+		a.want(nil)
+	}
+	return err
+}
+
+// writeSlice writes a slice, and once more if it has endpoints that may go later. The admission of the broker may take some out.
+func (a *attempt) writeSlice(ctx context.Context, x protocol.Write) error {
+	existing, now := a.has[x.Slice], a.target(x.Slice)
+	if now == existing {
+		return nil
+	}
+	if existing != nil && existing.AddressType != now.AddressType { // which cannot change
+		if err := a.broker.DeleteSlice(ctx, existing); err != nil {
+			return err
+		}
+	}
+	is, err := a.broker.ApplySlice(ctx, now)
+	if err != nil {
+		return err
+	}
+	a.moves.Wrote(now.Name, is)
+	a.tried[x], a.again[x] = now == a.wanted[x.Slice] || a.again[x], true
+	return nil
+}
+
+func slicesByName(all []*discoveryv1.EndpointSlice) map[string]*discoveryv1.EndpointSlice {
+	m := make(map[string]*discoveryv1.EndpointSlice, len(all))
+	for _, s := range all {
+		m[s.Name] = s
+	}
+	return m
 }
 
 // rejectedBefore reports whether the conditions of an export say that it was rejected: its record is then tried first, so that
@@ -110,128 +245,8 @@ func (p publisher) readyBefore(svc types.NamespacedName) *metav1.Condition {
 	return meta.FindStatusCondition(exp.Status.Conditions, string(mcsv1beta1.ServiceExportConditionReady))
 }
 
-// publishRecord writes a record. It lists the slices with these names, and wanted slices that the broker has lost and rejects: importers keep them.
-func (p publisher) publishRecord(
-	ctx context.Context, svc types.NamespacedName, r export.Result, record *v1alpha1.ExportedService, listed []string,
-) error {
-	hashes := make(map[string]bool)
-	for _, name := range listed {
-		hashes[apibroker.SliceHash(name)] = true
-	}
-	for _, w := range r.Slices {
-		if hash := apibroker.SliceHash(w.Name); p.broker.HadSlice(w.Name) || record != nil && slices.Contains(record.Spec.Slices, hash) {
-			hashes[hash] = true
-		}
-	}
-	want := r.Record.DeepCopy()
-	want.Spec.Slices = slices.Sorted(maps.Keys(hashes))
-	if sameRecord(want, record) && !p.broker.OldRecord(record, p.entry.From) {
-		return nil
-	}
-	if record == nil { // perhaps the broker was restored
-		p.forget(svc, nil)
-	}
-	return p.broker.ApplyRecord(ctx, want)
-}
-
-// publishSlices writes slices that are new or lose no endpoint first, and deletes old ones last: an endpoint that moves from one slice to another is on
-// the broker all the time. A slice that cannot be written or deleted does not stop the others; a broker that serves nothing does. record is called after all
-// writes and before the deletions, with the slices that the broker has and that stay. Slices do not wait for a rejected record: endpoints change more
-// often, and matter more.
-func (p publisher) publishSlices(ctx context.Context, want, existing []*discoveryv1.EndpointSlice, record func(listed []string) error) error {
-	unwanted := make(map[string]*discoveryv1.EndpointSlice, len(existing))
-	for _, e := range existing {
-		unwanted[e.Name] = e
-	}
-	has := maps.Clone(unwanted)
-	named := func(name string) *discoveryv1.EndpointSlice { return has[name] }
-	moves := merge.NewMoves(want, named)
-	again, errs, err := p.writeSlices(ctx, merge.LosingLast(want, named), has, moves)
-	if err != nil {
-		return err
-	}
-	// Now that all are written, fewer endpoints may have to stay.
-	_, more, err := p.writeSlices(ctx, again, has, moves)
-	if err != nil {
-		return err
-	}
-	errs = append(errs, more...)
-	if slices.ContainsFunc(errs, func(err error) bool { return member.Rejection(err) == "" }) {
-		return errors.Join(errs...) // the endpoints may be in an old slice alone, which the record lists, until the new one is written
-	}
-	for _, w := range want {
-		delete(unwanted, w.Name)
-	}
-	deleted, _ := moves.Retired(slices.Collect(maps.Values(unwanted)))
-	for _, d := range deleted {
-		delete(has, d.Name)
-	}
-	if err := record(slices.Collect(maps.Keys(has))); member.Rejection(err) != "" {
-		errs = append(errs, err)
-	} else if err != nil {
-		return errors.Join(append(errs, err)...) // the record still lists the slices to delete
-	}
-	for _, e := range existing {
-		if unwanted[e.Name] == nil {
-			continue
-		}
-		err := p.retire(ctx, e, moves)
-		if err != nil && !isOfObject(err) {
-			return err
-		}
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
-}
-
-// namesOf returns the names of slices.
-func namesOf(all []*discoveryv1.EndpointSlice) (names []string) {
-	for _, s := range all {
-		names = append(names, s.Name)
-	}
-	return names
-}
-
-// writeSlices writes slices one after the other, each with the endpoints that it has and that are missing elsewhere, and keeps what the broker has
-// current, as that answers: its admission may take endpoints out. It returns the wanted slices that were written with more endpoints than they are to have,
-// what failed for one slice alone, and what stops all.
-func (p publisher) writeSlices(
-	ctx context.Context, want []*discoveryv1.EndpointSlice, has map[string]*discoveryv1.EndpointSlice, moves *merge.Moves,
-) (again []*discoveryv1.EndpointSlice, errs []error, _ error) {
-	for _, w := range want {
-		o := moves.Retained(w, has[w.Name])
-		is, err := p.publishSlice(ctx, o, has[w.Name])
-		if err != nil && !isOfObject(err) {
-			return nil, nil, err
-		} else if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		has[w.Name] = is
-		moves.Wrote(w.Name, is)
-		if o != w {
-			again = append(again, w)
-		}
-	}
-	return again, errs, nil
-}
-
-// retire deletes a slice that is not wanted any more, but for the endpoints in it that have moved to a slice that was rejected.
-func (p publisher) retire(ctx context.Context, e *discoveryv1.EndpointSlice, moves *merge.Moves) error {
-	deleted, trimmed := moves.Retired([]*discoveryv1.EndpointSlice{e})
-	switch {
-	case len(deleted) > 0:
-		return p.broker.DeleteSlice(ctx, e)
-	case len(trimmed) == 0:
-		return nil
-	default:
-		_, err := p.broker.ApplySlice(ctx, &discoveryv1.EndpointSlice{
-			ObjectMeta:  metav1.ObjectMeta{Name: e.Name, Labels: e.Labels, Annotations: e.Annotations},
-			AddressType: e.AddressType, Ports: e.Ports, Endpoints: trimmed[0].Endpoints,
-		})
-		return err
-	}
-}
+// isRejection reports whether the broker will not take a write as it is.
+func isRejection(err error) bool { return member.Rejection(err) != "" || apiserver.IsUnknownField(err) }
 
 // isOfObject reports whether a request failed for its object alone: the API server answered, and not that it can serve nothing now.
 func isOfObject(err error) bool {
@@ -240,65 +255,21 @@ func isOfObject(err error) bool {
 		!apierrors.IsServiceUnavailable(err) && !apierrors.IsServerTimeout(err) && !apierrors.IsTimeout(err)
 }
 
-// publishSlice writes one slice, and returns what the broker has then; existing is the slice of its name, nil if it does not exist.
-func (p publisher) publishSlice(ctx context.Context, w, existing *discoveryv1.EndpointSlice) (*discoveryv1.EndpointSlice, error) {
-	if existing != nil && existing.AddressType != w.AddressType { // which cannot change
-		if err := p.broker.DeleteSlice(ctx, existing); err != nil {
-			return nil, err
-		}
-		existing = nil
-	}
-	if existing != nil && sameSlice(w, existing) && !p.broker.OldSlice(existing, max(p.entry.From, p.entry.Behind)) {
-		return existing, nil
-	}
-	return p.broker.ApplySlice(ctx, w)
-}
-
-// upToDate reports whether publish has nothing to write.
-func (p publisher) upToDate(svc types.NamespacedName, r export.Result) bool {
-	record, existing := p.broker.Own(svc)
-	if r.Record == nil {
-		return p.inventory.lists(svc, "") && sameExport(r, record, existing)
-	}
-	entry, _ := p.broker.OwnEntry(svc)
-	return p.inventory.lists(svc, r.Record.Spec.ExportUID) && sameExport(r, record, existing) && !p.broker.OldRecord(record, entry.From) &&
-		!slices.ContainsFunc(existing, func(s *discoveryv1.EndpointSlice) bool { return p.broker.OldSlice(s, entry.From) })
-}
-
-// sameExport compares the wanted export with a record and slices, without stamps.
-func sameExport(r export.Result, record *v1alpha1.ExportedService, existing []*discoveryv1.EndpointSlice) bool {
-	if r.Record == nil {
-		return record == nil && len(existing) == 0
-	}
-	return sameRecord(r.Record, record) && slices.EqualFunc(r.Slices, existing, func(w, e *discoveryv1.EndpointSlice) bool {
-		return w.Name == e.Name && w.AddressType == e.AddressType && sameSlice(w, e)
-	})
-}
-
-// sameRecord compares records without stamps; got may be nil.
+// sameRecord compares records without stamps and lists of slices; got may be nil.
 func sameRecord(want, got *v1alpha1.ExportedService) bool {
 	if got == nil || !hasLabels(want.Labels, got.Labels) {
 		return false
 	}
 	spec := want.Spec
-	spec.Stamp = got.Spec.Stamp
+	spec.Stamp, spec.Slices = got.Spec.Stamp, got.Spec.Slices
 	return equality.Semantic.DeepEqual(spec, got.Spec)
-}
-
-// sameBesides is [sameRecord] without the list of slices, which lacks those that the broker rejects.
-func sameBesides(want, got *v1alpha1.ExportedService) bool {
-	if got == nil {
-		return false
-	}
-	want = want.DeepCopy()
-	want.Spec.Slices = got.Spec.Slices
-	return sameRecord(want, got)
 }
 
 // sameSlice reports whether got is what want asks for. The annotation with the time of the change does not count alone: a pod
 // that moved to another node changes nothing for other clusters.
 func sameSlice(want, got *discoveryv1.EndpointSlice) bool {
-	return hasLabels(want.Labels, got.Labels) && want.Annotations[apibroker.AnnotationExportUID] == got.Annotations[apibroker.AnnotationExportUID] &&
+	return want.Name == got.Name && want.AddressType == got.AddressType && hasLabels(want.Labels, got.Labels) &&
+		want.Annotations[apibroker.AnnotationExportUID] == got.Annotations[apibroker.AnnotationExportUID] &&
 		maps.Equal(apibroker.TopologyOf(want.Labels), apibroker.TopologyOf(got.Labels)) &&
 		equality.Semantic.DeepEqual(want.Endpoints, got.Endpoints) &&
 		equality.Semantic.DeepEqual(want.Ports, got.Ports)

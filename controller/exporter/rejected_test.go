@@ -76,6 +76,17 @@ func TestExportRejected(t *testing.T) {
 		t.Errorf("record = %v, want the port of the Service", record)
 	}
 
+	// A record that the broker lost is written first, and lists what is there: one without slices would end them.
+	a.Await("condition seen", func() bool { return a.publisher.rejectedBefore(db) })
+	record, _ := a.Broker.Own(db)
+	b.Delete(record.DeepCopy())
+	a.Await("lost record", func() bool { is, _ := a.Broker.Own(db); return is == nil })
+	a.Writes.Take()
+	if err := a.Reconcile(t.Context(), db); member.Rejection(err) == "" {
+		t.Errorf("a rejected slice: %v, want the rejection", err)
+	}
+	a.Expect("a lost record", a.Writes.Take(), recordWrite, sliceWrite("PATCH", "db-1"))
+
 	b.endpointsGoOn(a, service)
 	b.lostAndRejected(a)
 	a.End()

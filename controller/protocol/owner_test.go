@@ -1,96 +1,5 @@
 package protocol
 
-import (
-	"slices"
-
-	"k8s.io/apimachinery/pkg/types"
-)
-
-// An Export is the state of one service that a member wants on the broker.
-type Export struct {
-	UID    types.UID // of the ServiceExport; "" if the service is not exported
-	From   Stamp     // of the last inventory without the service
-	Slices []string  // names of the slices, sorted
-	// RecordRight and SliceRight report whether the broker's record, apart from its list, and a slice have the wanted content.
-	RecordRight bool
-	SliceRight  func(Slice) bool
-	// Anew has the objects to write again after a rollback, even with the right content.
-	Anew Anew
-}
-
-// Anew selects objects of a service.
-type Anew struct{ Entry, Record, Slices bool }
-
-// A Kind is a kind of object that a member writes.
-type Kind uint8
-
-// The objects of one service.
-const (
-	KindEntry Kind = iota
-	KindRecord
-	KindSlice
-)
-
-// A Write creates, replaces or deletes one object of a service.
-type Write struct {
-	Kind   Kind
-	Slice  string // its name, of a slice
-	Delete bool
-}
-
-// Next returns the next writes of a service, which may be done in any order; nil if the broker is up to date. have is the
-// member's knowledge of the broker, from its writes and watches. Each write gets a new stamp.
-//
-// A record is written after the slices that it lists, at any time before or after its entry. An object is deleted after the list
-// above it was written without it. So an unexport is one write, of the entry.
-func Next(want Export, have Service) []Write {
-	if want.UID == "" {
-		return end(want, have)
-	}
-	var all []Write
-	for _, name := range want.Slices {
-		if v := find(have.Slices, name); want.Anew.Slices || v.UID != want.UID || v.Stamp < want.From || !want.SliceRight(v) {
-			all = append(all, Write{Kind: KindSlice, Slice: name})
-		}
-	}
-	if len(all) == 0 {
-		all = recordWrites(want, have)
-	}
-	if want.Anew.Entry || have.Entry.UID != want.UID {
-		all = append(all, Write{Kind: KindEntry})
-	}
-	return all
-}
-
-// recordWrites returns the write of the record or, once that is right, the deletions of slices that it does not list.
-func recordWrites(want Export, have Service) []Write {
-	r := have.Record
-	if want.Anew.Record || r.UID != want.UID || r.Stamp < want.From || !want.RecordRight || !slices.Equal(r.Slices, want.Slices) {
-		return []Write{{Kind: KindRecord}}
-	}
-	return deletions(have, want.Slices)
-}
-
-func end(want Export, have Service) []Write {
-	if want.Anew.Entry || have.Entry.Stamp == 0 || have.Entry.UID != "" {
-		return []Write{{Kind: KindEntry}}
-	}
-	all := deletions(have, nil)
-	if have.Record.Stamp != 0 {
-		all = append(all, Write{Kind: KindRecord, Delete: true})
-	}
-	return all
-}
-
-func deletions(have Service, keep []string) (all []Write) {
-	for _, v := range have.Slices {
-		if !slices.Contains(keep, v.Name) {
-			all = append(all, Write{Kind: KindSlice, Slice: v.Name, Delete: true})
-		}
-	}
-	return all
-}
-
 // An Owner is the state of a member's process toward the broker. It decides whether the process may renew its heartbeat, which
 // confirms to others that the member's objects are current. The zero value is a process that has just started.
 type Owner struct {
@@ -111,11 +20,9 @@ func (o *Owner) Reconnected() { o.listed = false }
 // Late notes that more than a TTL lies between the sending of one heartbeat and the answer to the next, also over a restart.
 func (o *Owner) Late() { o.passDue, o.passing = true, false }
 
-// Listed notes a consistent list of the member's own objects at the broker. changed means that one of them is missing, or has another stamp than
+// list notes a consistent list of the member's own objects at the broker. changed means that one of them is missing, or has another stamp than
 // the process knows. behind means that the heartbeat there is older than the one that the member noted, or that it noted that a rollback is
-// being mended. Listed returns whether all objects are to be written anew.
-func (o *Owner) Listed(changed, behind bool) (anew bool) { return o.list(changed, behind, 0) }
-
+// being mended. It returns whether a rollback is to be mended.
 func (o *Owner) list(changed, behind bool, without rule) (anew bool) {
 	if o.knows {
 		anew = changed && without&rollback == 0
@@ -150,9 +57,7 @@ func (o *Owner) PassEnds() bool {
 	return true
 }
 
-// Heartbeat returns what the next heartbeat says, or false if none may be sent before a list or a pass.
-func (o *Owner) Heartbeat(at Stamp) (Heartbeat, bool) { return o.heartbeat(at, 0) }
-
+// heartbeat returns what the next heartbeat says, or false if none may be sent before a list or a pass.
 func (o *Owner) heartbeat(at Stamp, without rule) (Heartbeat, bool) {
 	if o.passDue || !o.listed || o.gap && without&lost == 0 {
 		return Heartbeat{}, false

@@ -1,15 +1,15 @@
-// Package protocol decides which objects of a member an import keeps: only the owner of an export ends it. It is pure:
+// Package protocol decides which objects a member writes next, and which of them an import keeps: only the owner of an export ends it. It is pure:
 //
-//	records, slices, inventory on the broker ──► Service.See ──► Service.Count ──► import
+//	export ──► Next ──► records, slices, inventory on the broker ──► Service.See ──► Service.Count ──► import
 //
-// A [Service] is an importer's knowledge of one export; [Service.Count] selects the objects to import. A [Peer] decides when a silent member
-// is back.
+// [Next] orders the writes of an [Export]. A [Service] is the knowledge of one export; [Service.Count] selects the objects to import. A [Peer] decides
+// when a silent member is back.
 //
 // Three ideas carry it. Each object has a stamp that only grows, so an old copy, as after a restore of the broker, never replaces a newer one.
 // A parent lists its children, so absence is said and never inferred: an inventory lists services, a record lists slices. The importing
 // cluster notes what it imported, so a new process knows what must not be forgotten. The test of this package searches the orders of
-// events of a small world for faults, with all rules, and with each left out, which must give one. The members of that world, who write, are a
-// model of the exporter (owner_test.go).
+// events of a small world for faults, with all rules, and with each left out, which must give one. A model of package identity (owner_test.go)
+// decides when a member of that world may renew its heartbeat.
 package protocol
 
 import (
@@ -94,7 +94,7 @@ const (
 	list                       // a silence ends with a consistent list
 	clearOld                   // after a silence nothing of before counts
 	lost                       // a rollback is looked for before the heartbeat
-	rollback                   // objects with another stamp than they were given are written anew
+	rollback                   // objects that are older on the broker than the member wrote them are written anew
 	note                       // a process that finds an older heartbeat than it noted writes everything anew
 	rules     = iota
 )

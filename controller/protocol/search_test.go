@@ -50,6 +50,12 @@ type (
 	}
 )
 
+// given has the stamps of the newest copies that the member's process wrote or saw.
+type given struct {
+	inv, rec uint8
+	slc      [slots]uint8
+}
+
 type state struct {
 	// own cluster of the member
 	exported  bool
@@ -63,7 +69,7 @@ type state struct {
 	// the member's process
 	own   Owner
 	cache objects
-	anew  Anew
+	given given
 	cut   bool
 	passE uint8 // e when the member was connected again, or when the last pass ended
 	fly   lease // a heartbeat under way
@@ -86,6 +92,8 @@ type state struct {
 	hInv  uint8  // stamp of the newest inventory that it ever saw
 	left  uint32 // generations that left the import, bit mask
 	over  uint32 // generations whose end the member has written
+	// broken is set when a member that knew the broker wrote a list with what is not there, or deleted what a list names.
+	broken bool
 	// what has happened
 	nReplace, nFlip, nExport, nSnap, nRestore, nMember, nImporter, nCut, nMove, nBeat, nSlow uint8
 }
@@ -283,10 +291,18 @@ func (w *world) seeHeartbeat(s *state) {
 func (w *world) memberList(s *state) {
 	found := s.b
 	found.lease = s.cache.lease
+	knew := s.own.knows
 	if s.own.list(found != s.cache, s.b.lease.stamp < s.note || s.mending, w.without) {
-		s.anew, s.mending = Anew{true, true, true}, true
+		if s.mending = true; !knew {
+			s.c++
+			s.given = given{s.c, s.c, [slots]uint8{s.c, s.c, s.c}}
+		}
 	}
 	s.cache = found
+	s.given.inv, s.given.rec = max(s.given.inv, found.inv.stamp), max(s.given.rec, found.rec.stamp)
+	for i, v := range found.slc {
+		s.given.slc[i] = max(s.given.slc[i], v.stamp)
+	}
 }
 
 func (w *world) heartbeat(s *state) (Heartbeat, bool) {
@@ -300,33 +316,65 @@ func (s *state) beat(h Heartbeat) lease {
 }
 
 func (s *state) export() Export {
-	want := Export{From: Stamp(s.from), RecordRight: true, Anew: s.anew}
+	want := Export{RecordRight: true}
 	if s.exported {
 		want.UID, want.Slices = uids[s.x], []string{names[s.cur]}
-		want.SliceRight = func(v Slice) bool {
+		want.SliceRight = func(string) bool {
 			k := s.cache.slc[s.cur]
-			return v.Stamp != 0 && k.e == s.e && k.ready == s.ready
+			return k.e == s.e && k.ready == s.ready
 		}
 	}
 	return want
 }
 
 // writes returns what the member may write next, by what it knows.
-func (s *state) writes() []Write {
+func (w *world) writes(s *state) []Write {
 	if !s.own.MayWrite() || s.cut {
 		return nil
 	}
-	return Next(s.export(), Service{s.cache.inv.product(), s.cache.rec.product(), products(&s.cache.slc)})
+	have := Service{s.cache.inv.product(), s.cache.rec.product(), products(&s.cache.slc)}
+	if w.without&rollback == 0 {
+		if s.given.inv > s.cache.inv.stamp {
+			have.Entry.Stamp = 0
+		}
+		have.Record.Gone = s.given.rec > s.cache.rec.stamp
+		for i := range have.Slices {
+			v := &have.Slices[i]
+			v.Gone = Stamp(s.given.slc[slices.Index(names[:], v.Name)]) > v.Stamp
+		}
+	}
+	return Next(s.export(), have)
 }
 
 // write does one of them.
 func (s *state) write(x Write) {
+	before := s.b
+	before.lease = s.cache.lease
+	knew := before == s.cache
+	s.apply(x)
+	early := x.Kind == KindRecord && x.Delete && s.b.inv.x != 0
+	if knew && (early || s.b.broken() && !before.broken()) {
+		s.broken = true
+	}
+}
+
+// broken reports whether the record lists a slice that is not there.
+func (o *objects) broken() bool {
+	for i, v := range o.slc {
+		if v.stamp == 0 && o.rec.list&(1<<i) != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *state) apply(x Write) {
 	if x.Delete {
 		if x.Kind == KindRecord {
-			s.b.rec, s.cache.rec = record{}, record{}
+			s.b.rec, s.cache.rec, s.given.rec = record{}, record{}, 0
 		} else {
 			i := slices.Index(names[:], x.Slice)
-			s.b.slc[i], s.cache.slc[i] = slice{}, slice{}
+			s.b.slc[i], s.cache.slc[i], s.given.slc[i] = slice{}, slice{}, 0
 		}
 		return
 	}
@@ -334,18 +382,17 @@ func (s *state) write(x Write) {
 	switch x.Kind {
 	case KindEntry:
 		v := entry{s.c, s.x, s.from}
-		s.anew.Entry = false
 		if !s.exported {
-			v, s.anew, s.from, s.over = entry{stamp: s.c}, Anew{}, s.c, s.over|(1<<(s.e+1)-1)
+			v, s.from, s.over = entry{stamp: s.c}, s.c, s.over|(1<<(s.e+1)-1)
 		}
-		s.b.inv, s.cache.inv = v, v
+		s.b.inv, s.cache.inv, s.given.inv = v, v, s.c
 	case KindRecord:
 		v := record{stamp: s.c, x: s.x, list: 1 << s.cur}
-		s.b.rec, s.cache.rec, s.anew.Record = v, v, false
+		s.b.rec, s.cache.rec, s.given.rec = v, v, s.c
 	case KindSlice:
 		v := slice{stamp: s.c, e: s.e, x: s.x, ready: s.ready}
 		s.over |= 1<<s.e - 1
-		s.b.slc[s.cur], s.cache.slc[s.cur], s.anew.Slices = v, v, false
+		s.b.slc[s.cur], s.cache.slc[s.cur], s.given.slc[s.cur] = v, v, s.c
 	}
 }
 
@@ -425,7 +472,7 @@ func (w *world) memberSteps(s *state, add func(string, func(*state))) {
 		})
 	} else {
 		add("the member lists", w.memberList)
-		writes := s.writes()
+		writes := w.writes(s)
 		for _, x := range writes {
 			add(fmt.Sprintf("the member writes %+v", x), func(n *state) { n.write(x) })
 		}
@@ -448,7 +495,7 @@ func (w *world) memberSteps(s *state, add func(string, func(*state))) {
 	if s.nMember < w.members && (!s.own.gap || s.c == s.note || s.b.lease.stamp < s.note) {
 		add("the member restarts", func(n *state) {
 			n.crashed = n.c > n.note
-			n.own, n.anew = Owner{gap: n.own.gap, passDue: n.own.passDue, complete: n.own.complete}, Anew{}
+			n.own, n.given = Owner{gap: n.own.gap, passDue: n.own.passDue, complete: n.own.complete}, given{}
 			n.nMember++
 		})
 	}
@@ -506,7 +553,7 @@ func (s *state) listed() bool {
 func (w *world) settled(s state) state {
 	s.cut = false
 	w.memberList(&s)
-	for all := s.writes(); len(all) > 0; all = s.writes() {
+	for all := w.writes(&s); len(all) > 0; all = w.writes(&s) {
 		s.write(all[0])
 	}
 	s.c++
@@ -549,6 +596,8 @@ func (s state) wrong() string {
 		want = 1 << s.e
 	}
 	switch {
+	case s.broken:
+		return "a list names what is not there"
 	case s.imported() != want:
 		return fmt.Sprintf("the import has generations %b instead of %b", s.imported(), want)
 	case s.exported && s.pSlc[s.cur].ready != s.ready:
@@ -565,7 +614,7 @@ func (w *world) begin() state {
 	s.b = objects{
 		inv: entry{4, 1, 0}, rec: record{stamp: 2, x: 1, list: 1}, slc: [slots]slice{{stamp: 1, e: 1, x: 1, ready: true}}, lease: lease{3, 1, 1},
 	}
-	s.cache = s.b
+	s.cache, s.given = s.b, given{4, 2, [slots]uint8{1}}
 	w.seeInventory(&s)
 	w.seeRecord(&s)
 	w.seeSlices(&s)

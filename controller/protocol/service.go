@@ -2,7 +2,7 @@ package protocol
 
 import "slices"
 
-// A Service is an importer's knowledge of one member's export of one service: the newest copy of each object, and whether the
+// A Service is the knowledge of one member's export of one service: the newest copy of each object, and whether the
 // broker still has it. The zero value knows nothing.
 type Service struct {
 	Entry  Entry
