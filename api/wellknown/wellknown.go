@@ -12,6 +12,9 @@ const ControllerLease = "clusterset-controller"
 // written before the heartbeat is sent (docs/spec/controller.md 7.8).
 const HeartbeatLease = "clusterset-heartbeat"
 
+// AnnotationTaken on [HeartbeatLease] has the stamp of the newest heartbeat that the broker is known to have taken, in microseconds.
+const AnnotationTaken = "clusterset-dns.io/taken"
+
 // AnnotationCopy on [HeartbeatLease] marks a copy of another cluster. Its value is the reason, in one phrase.
 // "clusterset join --take-over" removes it.
 const AnnotationCopy = "clusterset-dns.io/copy"

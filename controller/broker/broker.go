@@ -242,6 +242,10 @@ func (b *Broker) Waiting() string { return b.set.Waiting(synced...) }
 // ListAnew lists all kinds anew after a restore of the broker.
 func (b *Broker) ListAnew() { b.set.ListAnew() }
 
+// Distrust makes each own object that the broker has now older than what this cluster wrote, so that it is written again. It is for a process that does not
+// know what the broker has lost, as an earlier process wrote it.
+func (b *Broker) Distrust() { b.stamps.raise() }
+
 // rolledBack forgets our own writes after the broker was restored: its state may not have them.
 func (b *Broker) rolledBack() {
 	b.ownRecords.Reset()

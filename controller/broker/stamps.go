@@ -18,8 +18,9 @@ import (
 type stamps struct {
 	clock protocol.Clock
 
-	mu   sync.Mutex
-	last map[objectID]protocol.Stamp
+	mu    sync.Mutex
+	last  map[objectID]protocol.Stamp
+	floor protocol.Stamp // lower stamps are old
 }
 
 // An objectID names an object in the broker namespace of this member.
@@ -27,7 +28,15 @@ type objectID struct{ kind, name string }
 
 func (l *stamps) next() protocol.Stamp { return l.clock.Next(time.Now()) }
 
-// see records the stamp of a copy of an object. It reports whether this process gave or saw a higher one.
+// raise makes all stamps of before old.
+func (l *stamps) raise() {
+	s := l.next()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.floor = s
+}
+
+// see records the stamp of a copy of an object. It reports whether the copy is old: this process gave or saw a higher stamp, or raised the floor above it.
 func (l *stamps) see(id objectID, s protocol.Stamp) (old bool) {
 	l.clock.See(s)
 	l.mu.Lock()
@@ -35,7 +44,7 @@ func (l *stamps) see(id objectID, s protocol.Stamp) (old bool) {
 	if l.last == nil {
 		l.last = make(map[objectID]protocol.Stamp)
 	}
-	old = s < l.last[id]
+	old = s < max(l.floor, l.last[id])
 	l.last[id] = max(l.last[id], s)
 	return old
 }

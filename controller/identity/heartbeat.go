@@ -129,6 +129,9 @@ func (h *Heartbeat) begin(ctx context.Context) (done bool, pause time.Duration, 
 	switch {
 	case restored:
 		h.Log.Warningf("heartbeat: the broker has lost the last one: it was restored; listing it anew, and writing the exports")
+		if o.wrote == 0 {
+			h.Broker.Distrust()
+		}
 		h.Broker.ListAnew()
 		h.pass.due = true
 		o.wrote = 0

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -63,7 +64,7 @@ type Original struct {
 	sight sight
 	again bool                   // the heartbeat has to be read again
 	own   protocol.Stamp         // the highest stamp of another process that counts as this cluster's own
-	wrote protocol.Stamp         // of the newest heartbeat that the broker has taken
+	wrote protocol.Stamp         // of the newest heartbeat that the broker has taken in this term
 	last  broker.StoredHeartbeat // as it was last read
 
 	mu      sync.Mutex
@@ -173,7 +174,16 @@ func (o *Original) check(ctx context.Context) (may, restored bool, err error) {
 		}
 		return false, false, err
 	}
-	return is == original, is == original && o.last.Stamp < o.wrote, nil
+	return is == original, is == original && o.last.Stamp < max(o.wrote, o.taken()), nil
+}
+
+// taken returns the stamp of the newest heartbeat that the broker has taken, as it was noted; 0 if the broker has none: it may be another broker.
+func (o *Original) taken() protocol.Stamp {
+	if o.last.Stamp == 0 {
+		return 0
+	}
+	stamp, _ := strconv.ParseInt(o.lease.Annotations[wellknown.AnnotationTaken], 10, 64)
+	return protocol.Stamp(stamp)
 }
 
 // look reads the note and the heartbeat, and decides. With an error nothing changes.
@@ -234,6 +244,7 @@ func (o *Original) describe(is verdict, ttl time.Duration) string {
 func (o *Original) note(ctx context.Context, stamp protocol.Stamp) error {
 	err := o.write(ctx, func(l *coordinationv1.Lease) {
 		l.Spec.RenewTime = &metav1.MicroTime{Time: time.UnixMicro(int64(stamp))}
+		metav1.SetMetaDataAnnotation(&l.ObjectMeta, wellknown.AnnotationTaken, strconv.FormatInt(int64(max(o.wrote, o.last.Stamp)), 10))
 	})
 	if err == nil {
 		o.Sent.stamp.Store(int64(stamp))

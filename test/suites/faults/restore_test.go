@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/clusterset-dns/clusterset/admin"
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/crd"
+	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/controller"
 	"github.com/clusterset-dns/clusterset/controller/merge"
@@ -186,6 +188,49 @@ func (s *snapshotted) check() {
 	for _, check := range s.steady {
 		check()
 	}
+}
+
+// West changes an endpoint and puts it back; east, cut off from the broker, sees the change alone. The broker is restored to before both while west
+// restarts: what it has is right, but older than what east has, so west writes it again (docs/spec/controller.md 8.5).
+func TestPutBackBeforeARestore(t *testing.T) {
+	tier.All(t)
+	const ns, name = "putback", "web"
+	export(t, east, ns, name, "10.21.0.1")
+	export(t, west, ns, name, "10.22.0.1")
+	link := newRelay(t, strings.TrimPrefix(clusters.Broker.Config().Host, "https://"))
+	long := func(c *controller.Config) { c.TTL = 5 * time.Minute }
+	run(t, east, func(c *controller.Config) { c.Broker = via(t, c.Broker, link.url(), nil) }, long)
+	w := run(t, west, long)
+	awaitImport(t, east, ns, name, "10.21.0.1 10.22.0.1")
+	awaitTaken(t, west)
+	saved := saveBroker(t)
+	serve(t, west, ns, name, "10.22.0.2")
+	awaitImport(t, east, ns, name, "10.21.0.1 10.22.0.2")
+	link.sever()
+	serve(t, west, ns, name, "10.22.0.1")
+	awaitImport(t, west, ns, name, "10.21.0.1 10.22.0.1")
+	awaitTaken(t, west)
+	w.stop()
+	restoreBroker(t, saved)
+	link.mend()
+	run(t, west, long)
+	awaitImport(t, east, ns, name, "10.21.0.1 10.22.0.1")
+}
+
+// awaitTaken waits until a controller has noted that the broker took a heartbeat from now on.
+func awaitTaken(t *testing.T, m *testclusterset.Member) {
+	t.Helper()
+	begin := time.Now().UnixMicro()
+	until.OK(t, "the note of a heartbeat", func(ctx context.Context) error {
+		note, err := m.Dynamic().Resource(leases).Namespace(wellknown.ControllerNamespace).Get(ctx, wellknown.HeartbeatLease, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if stamp, err := strconv.ParseInt(note.GetAnnotations()[wellknown.AnnotationTaken], 10, 64); err != nil || stamp < begin {
+			return fmt.Errorf("taken %d, want %d: %w", stamp, begin, err)
+		}
+		return nil
+	})
 }
 
 // newestVersion returns the newest version of the broker.
