@@ -19,7 +19,8 @@ import (
 func directives(config *controller.Config) []plugin.Directive {
 	var all []plugin.Directive
 	for _, o := range controller.Options() {
-		d := plugin.Directive{Name: o.Name, Args: o.Args, Min: o.Min, Max: o.Max, Default: o.Default, Rare: o.Rare, Needs: "broker"}
+		d := plugin.Directive{Name: o.Name, Args: o.Args, Min: o.Min, Max: o.Max, Default: o.Default, Rare: o.Rare,
+			Needs: "broker"}
 		d.Text = strings.TrimSpace(o.Help + ". " + o.Text)
 		d.Set = func(args []string) error {
 			if err := o.Set(config, args); err != nil {

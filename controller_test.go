@@ -34,10 +34,12 @@ func TestControllerDirectives(t *testing.T) {
 		t.Errorf("broker: got %q, local %q, want %q and that of the block", plain.Broker, plain.Local.Host, want)
 	}
 	lines := map[string]string{
-		"broker": "", "cluster_id": "west", "controller_namespace": "dns", "vip": "cidr 243.1.0.0/16", "endpoints": "service_ip",
+		"broker": "", "cluster_id": "west", "controller_namespace": "dns", "vip": "cidr 243.1.0.0/16",
+		"endpoints":    "service_ip",
 		"service_cidr": "10.96.0.0/16 fd00:10:96::/108", "lease": "5s 20s", "on_expiry": "keep", "merge": "first",
 		"import_namespaces": "shop bank",
-		"legacy_conditions": "on", "aggregate_view": "on", "controller_qps": "50", "status_page": "127.0.0.1:9155", "affinity": "local 5s", "exported_affinity": "off",
+		"legacy_conditions": "on", "aggregate_view": "on", "controller_qps": "50", "status_page": "127.0.0.1:9155",
+		"affinity": "local 5s", "exported_affinity": "off",
 	}
 	for _, o := range controller.Options() {
 		args, known := lines[o.Name]
@@ -90,7 +92,8 @@ func TestOneController(t *testing.T) {
 	for _, tt := range []struct{ lines, want string }{
 		{"ttl 1", ""}, {"ttl 2", ""}, {"vip none", "vip differs from that of another block"},
 	} {
-		if got := errorText(first.setController(config(tt.lines))); tt.want == "" && got != "" || !strings.Contains(got, tt.want) {
+		if got := errorText(first.setController(config(tt.lines))); tt.want == "" && got != "" ||
+			!strings.Contains(got, tt.want) {
 			t.Errorf("setController(%s): got %q, want %q", tt.lines, got, tt.want)
 		}
 	}

@@ -19,7 +19,8 @@ var update = flag.Bool("update", false, "write what is generated from the direct
 // chartValues are the options of the controller that the chart sets by other values than controllerOptions.
 var chartValues = []string{"broker", "controller_namespace", "vip", "endpoints"}
 
-// TestDirectives compares README.md, docs/controller.md and the schema of the chart's values with the directives. With -update it writes them.
+// TestDirectives compares README.md, docs/controller.md and the schema of the chart's values with the directives. With
+// -update it writes them.
 func TestDirectives(t *testing.T) {
 	dns, control := plugin.Directives(), directives(new(controller.Config))
 	var options []string
@@ -33,7 +34,8 @@ func TestDirectives(t *testing.T) {
 		{"README.md", "<!-- directives: " + byGenerate, end, syntax("clusterset [ZONES...]", dns)},
 		{"README.md", "<!-- explained: " + byGenerate, end, explained(dns)},
 		{"README.md", "<!-- rare: " + byGenerate, end, rare(append(dns, control...))},
-		{"docs/controller.md", "<!-- options: " + byGenerate, end, "\n" + syntax("clusterset", control) + "\n" + explained(control)},
+		{"docs/controller.md", "<!-- options: " + byGenerate, end,
+			"\n" + syntax("clusterset", control) + "\n" + explained(control)},
 		{"deploy/chart/values.schema.json", `"propertyNames": {"enum": [` + "\n", "      ]},\n", strings.Join(options, ",\n") + "\n"},
 	} {
 		content, err := os.ReadFile(g.file)

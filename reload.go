@@ -25,7 +25,8 @@ import (
 // watches nothing anew, and moves no serial. A store runs from the OnStartup of the first instance that refers to it
 // until the release of the last one. The controller runs with the settings of the newest instance that has started.
 //
-// These are the callbacks of caddy in the order of time, top to bottom. "answers" marks the instance that has the sockets.
+// These are the callbacks of caddy in the order of time, top to bottom. "answers" marks the instance that has the
+// sockets.
 //
 //	           old instance        new instance      stores and controller
 //	start  │                       setup             each block acquires a store: one that runs, or a new one
@@ -43,10 +44,10 @@ import (
 //	end    │   OnShutdown                            nothing: queries arrive until the lameduck time of health is over
 //	       │   OnFinalShutdown                       release: everything stops
 //
-// Three cases are special. caddy runs OnRestartFailed on the old instance alone; if that has no clusterset block, there is
-// no callback, and the release waits until the new instance is garbage (see handle). caddy also runs OnRestartFailed when
-// the restart did happen but a plugin of the old instance failed to shut down; then the old instance is to be released.
-// And OnFirstStartup is of no use, since it runs before OnStartup and is followed by it.
+// Three cases are special. caddy runs OnRestartFailed on the old instance alone; if that has no clusterset block, there
+// is no callback, and the release waits until the new instance is garbage (see handle). caddy also runs OnRestartFailed
+// when the restart did happen but a plugin of the old instance failed to shut down; then the old instance is to be
+// released. And OnFirstStartup is of no use, since it runs before OnStartup and is followed by it.
 //
 // All methods lock; any goroutine may call them.
 type instances struct {
@@ -108,8 +109,8 @@ func (ref *storeRef) ready() bool {
 	return ref.store.Waiting() == ""
 }
 
-// A handle is the one pointer from caddy's storage to an instance. caddy lets go of it together with its own instance: the
-// garbage collector then releases ours, if no callback did.
+// A handle is the one pointer from caddy's storage to an instance. caddy lets go of it together with its own instance:
+// the garbage collector then releases ours, if no callback did.
 type handle struct{ inst *instance }
 
 type handleKey struct{}
@@ -162,7 +163,8 @@ func snapshotConflict(a, b cache.Config) bool {
 	return a.Snapshot != "" && a.Snapshot == b.Snapshot && !a.SameObjects(&b)
 }
 
-// predecessor returns a running store that sees the same objects as s, so that s can inherit them; nil if there is none.
+// predecessor returns a running store that sees the same objects as s, so that s can inherit them; nil if there is
+// none.
 func (p *instances) predecessor(s *sharedStore) *sharedStore {
 	for _, from := range p.stores {
 		if from != s && s.config.SameObjects(&from.config) {
@@ -187,8 +189,8 @@ func (inst *instance) setController(config *controller.Config) error {
 	return nil
 }
 
-// start starts all stores of inst that do not run, so that its blocks wait for them at the same time, and the controller.
-// OnStartup runs for each block; only the first call counts.
+// start starts all stores of inst that do not run, so that its blocks wait for them at the same time, and the
+// controller. OnStartup runs for each block; only the first call counts.
 func (p *instances) start(inst *instance) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -212,9 +214,9 @@ func (p *instances) start(inst *instance) {
 	p.reconcileController()
 }
 
-// reconcileController brings the controller that runs in line with the settings of the newest started instance: it starts
-// one, ends one, replaces one whose settings differ or that has ended by itself, or leaves it alone. It returns the one
-// that it ended, whose done channel closes later; nil if it ended nothing. The caller holds p.mu.
+// reconcileController brings the controller that runs in line with the settings of the newest started instance: it
+// starts one, ends one, replaces one whose settings differ or that has ended by itself, or leaves it alone. It returns
+// the one that it ended, whose done channel closes later; nil if it ended nothing. The caller holds p.mu.
 func (p *instances) reconcileController() (old *task) {
 	config, running := p.controllerConfig(), p.controller
 	if running != nil && running.ended() {
@@ -300,7 +302,8 @@ func (p *instances) release(inst *instance) {
 	}
 }
 
-// endPatience is how long a reload, or the end of the process, waits for stores and controllers. A plugin of a kubeconfig or a disk may hang.
+// endPatience is how long a reload, or the end of the process, waits for stores and controllers. A plugin of a
+// kubeconfig or a disk may hang.
 const endPatience = 10 * time.Second
 
 // restart is OnRestart.
@@ -365,8 +368,8 @@ func (p *instances) byName() map[string]*cache.Store {
 	return stores
 }
 
-// synced reports whether all blocks are ready. The blocks that count are those of the instance that answers: during a reload,
-// of the one that inst replaces.
+// synced reports whether all blocks are ready. The blocks that count are those of the instance that answers: during a
+// reload, of the one that inst replaces.
 func (p *instances) synced(inst *instance) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -376,10 +379,11 @@ func (p *instances) synced(inst *instance) bool {
 	return !slices.ContainsFunc(inst.refs, func(ref *storeRef) bool { return !ref.ready() })
 }
 
-// waitForSync blocks the start of inst until the store of ref is synced. At the first start it also returns if the store
-// has nothing to wait for, such as a CRD that is not installed, or if the API server does not answer: other zones are served
-// meanwhile. At a reload the instance before answers meanwhile. It returns at the latest timeout after inst started, whichever
-// block calls it. At the first start a block whose API server is slow holds up the others for otherPatience.
+// waitForSync blocks the start of inst until the store of ref is synced. At the first start it also returns if the
+// store has nothing to wait for, such as a CRD that is not installed, or if the API server does not answer: other zones
+// are served meanwhile. At a reload the instance before answers meanwhile. It returns at the latest timeout after inst
+// started, whichever block calls it. At the first start a block whose API server is slow holds up the others for
+// otherPatience.
 func (inst *instance) waitForSync(ref *storeRef, timeout time.Duration) {
 	if ref.inherited {
 		return
@@ -396,7 +400,8 @@ func (inst *instance) waitForSync(ref *storeRef, timeout time.Duration) {
 			return
 		case <-deadline.C:
 			if !ref.store.State().Ready { // The first sync may come in the last moment.
-				plugin.Log.Warningf("starting after %s without the first sync of %s: %s", timeout, ref.config.Name, ref.store.Waiting())
+				plugin.Log.Warningf("starting after %s without the first sync of %s: %s", timeout, ref.config.Name,
+					ref.store.Waiting())
 			}
 			return
 		case <-poll.C:

@@ -56,7 +56,8 @@ func TestSnapshotOfTwo(t *testing.T) {
 	} {
 		p := instances{ctx: t.Context()}
 		inst := p.create()
-		if _, err := p.acquire(inst, specOf(t, in.Replace("clusterset {\nkubeconfig {kubeconfig}\nsnapshot {dir}/a\n}"))); err != nil {
+		if _, err := p.acquire(inst, specOf(t, in.Replace(
+			"clusterset {\nkubeconfig {kubeconfig}\nsnapshot {dir}/a\n}"))); err != nil {
 			t.Fatal(err)
 		}
 		if !strings.Contains(tt.other, "snapshot") {

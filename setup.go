@@ -40,8 +40,8 @@ func init() {
 	}, funcr.Options{}))
 }
 
-// setup reads one clusterset block and adds its handler to the server block. Nothing runs before OnStartup, so a Corefile
-// that is rejected leaves nothing behind. When stores start and stop is described at [instances].
+// setup reads one clusterset block and adds its handler to the server block. Nothing runs before OnStartup, so a
+// Corefile that is rejected leaves nothing behind. When stores start and stop is described at [instances].
 func setup(c *caddy.Controller) error {
 	control := controller.Defaults()
 	config, lines, err := plugin.Parse(c, directives(&control)...)

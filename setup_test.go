@@ -39,7 +39,8 @@ func files(t *testing.T) *strings.Replacer {
 			t.Fatal(err)
 		}
 	}
-	return strings.NewReplacer("{kubeconfig}", filepath.Join(dir, "kubeconfig"), "{manifest}", filepath.Join(dir, "manifest.yaml"),
+	return strings.NewReplacer("{kubeconfig}", filepath.Join(dir, "kubeconfig"), "{manifest}",
+		filepath.Join(dir, "manifest.yaml"),
 		"{dir}", dir)
 }
 
@@ -82,7 +83,8 @@ func TestSettingsReachTheStore(t *testing.T) {
 			ClusterNames: true, MaxNames: []int{253 - len("clusterset.local.") - len(".svc")}})},
 		{"apiserver_qps 7 9", func(c cache.Config) any { return [2]any{c.REST.QPS, c.REST.Burst} }, [2]any{float32(7), 9}},
 		{"stale_after 4s", func(c cache.Config) any { return c.CheckInterval }, 2 * time.Second},
-		{"snapshot {dir}/s 3h", func(c cache.Config) any { return [2]any{c.Snapshot, c.SnapshotMaxAge} }, [2]any{in.Replace("{dir}/s"), 3 * time.Hour}},
+		{"snapshot {dir}/s 3h", func(c cache.Config) any { return [2]any{c.Snapshot, c.SnapshotMaxAge} },
+			[2]any{in.Replace("{dir}/s"), 3 * time.Hour}},
 		{"namespaces b a", func(c cache.Config) any { return strings.Join(c.Namespaces, " ") }, "a b"},
 		{"namespace_labels a=b", func(c cache.Config) any { return c.NamespaceLabels.String() }, "a=b"},
 		{"labels c=d", func(c cache.Config) any { return c.Labels.String() }, "c=d"},
@@ -96,7 +98,8 @@ func TestSettingsReachTheStore(t *testing.T) {
 			t.Errorf("%q: got %v, want %v", tt.line, got, tt.want)
 		}
 	}
-	if got := specOf(t, in.Replace("clusterset {\nkubeconfig {kubeconfig} two\n}")).REST.Host; got != "https://127.0.0.1:2" {
+	if got := specOf(t, in.Replace(
+		"clusterset {\nkubeconfig {kubeconfig} two\n}")).REST.Host; got != "https://127.0.0.1:2" {
 		t.Errorf("context two: got %s, want the server of two", got)
 	}
 	if got := specOf(t, in.Replace("clusterset {\nmanifests {manifest}\n}")); got.REST != nil || len(got.Manifests) != 1 {
@@ -116,11 +119,14 @@ func TestSetupRejects(t *testing.T) {
 	in := files(t)
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	for _, tt := range []struct{ name, block, want string }{
-		{"kubeconfig is missing", "clusterset {\nkubeconfig {dir}/none\n}", "Testfile:2 - Error during parsing: kubeconfig: stat " + in.Replace("{dir}/none")},
+		{"kubeconfig is missing", "clusterset {\nkubeconfig {dir}/none\n}",
+			"Testfile:2 - Error during parsing: kubeconfig: stat " + in.Replace("{dir}/none")},
 		{"not a kubeconfig", "clusterset {\nkubeconfig {manifest} one\n}", "Testfile:2 - Error during parsing: kubeconfig"},
-		{"context is missing", "clusterset {\nkubeconfig {kubeconfig} three\n}", "Testfile:2 - Error during parsing: kubeconfig"},
+		{"context is missing", "clusterset {\nkubeconfig {kubeconfig} three\n}",
+			"Testfile:2 - Error during parsing: kubeconfig"},
 		{"not in a cluster", "clusterset", "want kubeconfig FILE or manifests PATH"},
-		{"manifest is missing", "clusterset {\nmanifests {dir}/none\n}", "Testfile:2 - Error during parsing: manifests: stat " + in.Replace("{dir}/none")},
+		{"manifest is missing", "clusterset {\nmanifests {dir}/none\n}",
+			"Testfile:2 - Error during parsing: manifests: stat " + in.Replace("{dir}/none")},
 	} {
 		c := blockOf(in.Replace(tt.block))
 		if got := errorText(setup(c)); !strings.Contains(got, tt.want) || !strings.HasPrefix(got, "plugin/clusterset: ") {

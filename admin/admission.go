@@ -36,17 +36,17 @@ const (
 // wantClusterID completes the errors about a cluster id that is not valid.
 const wantClusterID = "want one RFC 1123 label, or two joined by a dot, of at most 63 octets"
 
-// Quota limits how many objects a member may have on the broker. Each limit is at least 1. In [JoinOptions], 0 keeps the limit of
-// the member, or is that of [DefaultQuota].
+// Quota limits how many objects a member may have on the broker. Each limit is at least 1. In [JoinOptions], 0 keeps
+// the limit of the member, or is that of [DefaultQuota].
 type Quota struct {
 	Exports int64 // ExportedServices, and as many ServiceImports with "aggregate_view on"
 	Slices  int64 // EndpointSlices
 	Leases  int64 // a member needs one
 }
 
-// DefaultQuota is near what members need: every controller holds the objects of all members in memory. A slice has at most 1,000
-// endpoints, and most have at most 100. So many of the largest slices and records fit into the memory that deploy/controller gives a controller
-// (docs/spec/controller.md 9.6).
+// DefaultQuota is near what members need: every controller holds the objects of all members in memory. A slice has at
+// most 1,000 endpoints, and most have at most 100. So many of the largest slices and records fit into the memory that
+// deploy/controller gives a controller (docs/spec/controller.md 9.6).
 func DefaultQuota() Quota { return Quota{Exports: 1000, Slices: 2000, Leases: 1} }
 
 // The resources that a quota counts.
@@ -87,8 +87,8 @@ type Admission struct {
 
 // Objects returns all objects of a member on the broker, in the order in which they have to be written.
 //
-// The Member reserves the cluster id and the VIP CIDR. Limits come before rights. Deleting in the opposite order takes the rights
-// away before the limits.
+// The Member reserves the cluster id and the VIP CIDR. Limits come before rights. Deleting in the opposite order takes
+// the rights away before the limits.
 func (a Admission) Objects() []runtime.Object {
 	return []runtime.Object{
 		a.member(), a.namespace(), a.policyBinding(), a.quota(), a.flowSchema(),
@@ -168,7 +168,9 @@ func (a Admission) flowSchema() *flowcontrolv1.FlowSchema {
 		Spec: flowcontrolv1.FlowSchemaSpec{
 			PriorityLevelConfiguration: flowcontrolv1.PriorityLevelConfigurationReference{Name: priorityLevel},
 			MatchingPrecedence:         flowPrecedence,
-			DistinguisherMethod:        &flowcontrolv1.FlowDistinguisherMethod{Type: flowcontrolv1.FlowDistinguisherMethodByUserType},
+			DistinguisherMethod: &flowcontrolv1.FlowDistinguisherMethod{
+				Type: flowcontrolv1.FlowDistinguisherMethodByUserType,
+			},
 			Rules: []flowcontrolv1.PolicyRulesWithSubjects{{
 				Subjects: []flowcontrolv1.Subject{{
 					Kind:           flowcontrolv1.SubjectKindServiceAccount,
@@ -240,7 +242,8 @@ func (a Admission) readMark() (*rbacv1.Role, *rbacv1.RoleBinding) {
 	role, binding := a.role(), a.roleBinding()
 	role.Name, binding.Name, binding.RoleRef.Name = removedMember, removedMember, removedMember
 	role.Rules = []rbacv1.PolicyRule{{
-		APIGroups: []string{""}, Resources: []string{"namespaces"}, ResourceNames: []string{a.Spec.Namespace}, Verbs: []string{"get"},
+		APIGroups: []string{""}, Resources: []string{"namespaces"}, ResourceNames: []string{a.Spec.Namespace},
+		Verbs: []string{"get"},
 	}}
 	return role, binding
 }

@@ -19,15 +19,17 @@ import (
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 )
 
-// apply makes an object equal to desired and returns it. An object that clusterset manages never takes over an existing object
-// without the label of managed objects: apply then returns an error.
-func (c *cluster) apply(ctx context.Context, desired *unstructured.Unstructured, note string) (*unstructured.Unstructured, error) {
+// apply makes an object equal to desired and returns it. An object that clusterset manages never takes over an existing
+// object without the label of managed objects: apply then returns an error.
+func (c *cluster) apply(ctx context.Context, desired *unstructured.Unstructured,
+	note string) (*unstructured.Unstructured, error) {
 	before, err := c.find(ctx, desired)
 	if err != nil {
 		return nil, err
 	}
 	if before != nil && isManaged(desired) && !isManaged(before) {
-		return nil, fmt.Errorf("%s: %s exists and is not managed by clusterset (it lacks the label %s=%s): want it deleted or renamed",
+		return nil, fmt.Errorf(
+			"%s: %s exists and is not managed by clusterset (it lacks the label %s=%s): want it deleted or renamed",
 			c.role, describe(desired), broker.LabelManagedBy, broker.ManagedBy)
 	}
 	after, err := c.send(ctx, desired, before)
@@ -54,8 +56,10 @@ func (c *cluster) applyAll(ctx context.Context, objects []*unstructured.Unstruct
 	return nil
 }
 
-// send applies desired and returns the resulting object; in a dry run the object that would result, as far as that is known.
-func (c *cluster) send(ctx context.Context, desired, before *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+// send applies desired and returns the resulting object; in a dry run the object that would result, as far as that is
+// known.
+func (c *cluster) send(ctx context.Context, desired, before *unstructured.Unstructured) (*unstructured.Unstructured,
+	error) {
 	options := metav1.ApplyOptions{FieldManager: wellknown.ManagerJoin, Force: true}
 	switch c.options.DryRun {
 	case DryRunClient:
@@ -95,7 +99,8 @@ func (c *cluster) createIfMissing(ctx context.Context, o *unstructured.Unstructu
 	return nil
 }
 
-// remove deletes an object if it exists and, where o is a managed object, is managed too. It reports whether it deleted one.
+// remove deletes an object if it exists and, where o is a managed object, is managed too. It reports whether it deleted
+// one.
 func (c *cluster) remove(ctx context.Context, o *unstructured.Unstructured) (bool, error) {
 	found, err := c.find(ctx, o)
 	if err != nil {
@@ -112,7 +117,8 @@ func (c *cluster) remove(ctx context.Context, o *unstructured.Unstructured) (boo
 	return true, c.delete(ctx, found)
 }
 
-// delete deletes exactly this object, by its UID. One that cannot be deleted since its namespace does not exist stays, and is reported.
+// delete deletes exactly this object, by its UID. One that cannot be deleted since its namespace does not exist stays,
+// and is reported.
 func (c *cluster) delete(ctx context.Context, o *unstructured.Unstructured) error {
 	err := c.tryDelete(ctx, o)
 	if errors.Is(err, errNoNamespace) {
@@ -147,8 +153,8 @@ func (c *cluster) tryDelete(ctx context.Context, o *unstructured.Unstructured) e
 	return nil
 }
 
-// errNoNamespace is about an object whose namespace has ended without being emptied. The API server does not delete it while an admission policy is
-// about its kind, since it looks for the namespace first.
+// errNoNamespace is about an object whose namespace has ended without being emptied. The API server does not delete it
+// while an admission policy is about its kind, since it looks for the namespace first.
 var errNoNamespace = errors.New("its namespace does not exist, and an admission policy is about objects of this kind")
 
 // deleteAll deletes all objects of a kind in a namespace, with one request.
@@ -173,21 +179,24 @@ func (c *cluster) deleteAll(ctx context.Context, of *unstructured.Unstructured) 
 	return nil
 }
 
-// retryPolicies repeats a write that is denied only because the API server cannot read the parameters of an admission policy yet.
-// The API server notices a new parameter kind within half a minute; after its own start it has to notice all of them.
+// retryPolicies repeats a write that is denied only because the API server cannot read the parameters of an admission
+// policy yet. The API server notices a new parameter kind within half a minute; after its own start it has to notice
+// all of them.
 func (c *cluster) retryPolicies(ctx context.Context, write func() error) error {
 	var last error
-	err := c.options.waitUntil(ctx, "the API server evaluates its admission policies", func(context.Context) (bool, error) {
-		last = write()
-		return last == nil || !strings.Contains(last.Error(), "failed to configure "), nil
-	})
+	err := c.options.waitUntil(ctx, "the API server evaluates its admission policies",
+		func(context.Context) (bool, error) {
+			last = write()
+			return last == nil || !strings.Contains(last.Error(), "failed to configure "), nil
+		})
 	if last != nil {
 		return last
 	}
 	return err
 }
 
-// diff returns what changes from one state of an object to the other, without what the server sets, and without the content of Secrets.
+// diff returns what changes from one state of an object to the other, without what the server sets, and without the
+// content of Secrets.
 func (c *cluster) diff(before, after *unstructured.Unstructured) string {
 	if !c.options.Diff {
 		return ""
@@ -227,8 +236,8 @@ func content(o *unstructured.Unstructured) map[string]any {
 	return o.Object
 }
 
-// covers reports whether existing has every field that desired has, with the same value. It predicts, for a client-side dry run,
-// that applying desired changes nothing; defaults that the server has added do not matter.
+// covers reports whether existing has every field that desired has, with the same value. It predicts, for a client-side
+// dry run, that applying desired changes nothing; defaults that the server has added do not matter.
 func covers(existing, desired any) bool {
 	switch desired := desired.(type) {
 	case map[string]any:
@@ -265,8 +274,8 @@ func isEmpty(v any) bool {
 	return false
 }
 
-// keepsMemberSpec reports whether a Member keeps its whole spec. A Member loses fields when its VIP CIDR or networks are taken
-// away, which covers does not see.
+// keepsMemberSpec reports whether a Member keeps its whole spec. A Member loses fields when its VIP CIDR or networks
+// are taken away, which covers does not see.
 func keepsMemberSpec(before, desired *unstructured.Unstructured) bool {
 	return before.GetKind() != "Member" || reflect.DeepEqual(before.Object["spec"], desired.Object["spec"])
 }

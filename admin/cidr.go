@@ -48,7 +48,8 @@ func overlap(p netip.Prefix, claims []claim) (claim, bool) {
 // within reports whether pool contains all of p.
 func within(p, pool netip.Prefix) bool { return pool.Bits() <= p.Bits() && pool.Contains(p.Addr()) }
 
-// firstFree returns the first network of pool that overlaps with no claim: a /16, for IPv6 a /112, or all of a smaller pool.
+// firstFree returns the first network of pool that overlaps with no claim: a /16, for IPv6 a /112, or all of a smaller
+// pool.
 func firstFree(pool netip.Prefix, claims []claim) (netip.Prefix, error) {
 	size := pool.Addr().BitLen() - 16
 	if pool.Addr().Is4() {
@@ -84,8 +85,9 @@ func last(p netip.Prefix) netip.Addr {
 	return addr
 }
 
-// declaredCIDRs returns the networks that a member declares: those given by the user. Without any, those that were found, and
-// those declared before: the network of a node that is away for a moment must not be lost. what is "pod" or "service".
+// declaredCIDRs returns the networks that a member declares: those given by the user. Without any, those that were
+// found, and those declared before: the network of a node that is away for a moment must not be lost. what is "pod" or
+// "service".
 func declaredCIDRs(what string, given, declared []string, found []netip.Prefix) ([]netip.Prefix, error) {
 	all, err := parseCIDRs(given)
 	if err != nil {
@@ -98,7 +100,8 @@ func declaredCIDRs(what string, given, declared []string, found []netip.Prefix) 
 		all = append(all, found...)
 	}
 	if all = networks.Aggregate(all); len(all) > broker.MaxCIDRs {
-		return nil, fmt.Errorf("%d %s CIDRs: want at most %d; give the network that contains them with --%s-cidr", len(all), what, broker.MaxCIDRs, what)
+		return nil, fmt.Errorf("%d %s CIDRs: want at most %d; give the network that contains them with --%s-cidr", len(all),
+			what, broker.MaxCIDRs, what)
 	}
 	return all, nil
 }

@@ -88,16 +88,19 @@ func (c *cluster) read(ctx context.Context, o typedObject) (bool, error) {
 
 // skip notes an object that is left out because it does not decode: any member can write one to the broker.
 func (c *cluster) skip(o *unstructured.Unstructured, err error) {
-	c.skipped = append(c.skipped, fmt.Sprintf("%s: %s is left out, because it does not decode: %s", c.role, describe(o), logging.Line(err)))
+	c.skipped = append(c.skipped, fmt.Sprintf("%s: %s is left out, because it does not decode: %s", c.role, describe(o),
+		logging.Line(err)))
 }
 
 // listObjects returns the objects of a resource in all namespaces, nil if the server does not have the resource.
-func (c *cluster) listObjects(ctx context.Context, from schema.GroupVersionResource, selector string) ([]*unstructured.Unstructured, error) {
+func (c *cluster) listObjects(ctx context.Context, from schema.GroupVersionResource,
+	selector string) ([]*unstructured.Unstructured, error) {
 	return c.listIn(ctx, from, metav1.NamespaceAll, selector)
 }
 
 // listIn is listObjects for one namespace.
-func (c *cluster) listIn(ctx context.Context, from schema.GroupVersionResource, namespace, selector string) ([]*unstructured.Unstructured, error) {
+func (c *cluster) listIn(ctx context.Context, from schema.GroupVersionResource, namespace,
+	selector string) ([]*unstructured.Unstructured, error) {
 	pages := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 		return c.client.Resource(from).Namespace(namespace).List(ctx, o)
 	})
@@ -147,18 +150,20 @@ func decode[T any](c *cluster, objects []*unstructured.Unstructured) []T {
 
 // kubeSystem returns the UID of the Namespace kube-system, which identifies a cluster (KEP-2149).
 func (c *cluster) kubeSystem(ctx context.Context) (types.UID, error) {
-	found, err := c.find(ctx, object(schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}, "", metav1.NamespaceSystem))
+	found, err := c.find(ctx, object(schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}, "",
+		metav1.NamespaceSystem))
 	if err != nil {
 		return "", err
 	}
 	if found == nil {
-		return "", fmt.Errorf("%s: namespace %s does not exist: want the API server of a cluster", c.role, metav1.NamespaceSystem)
+		return "", fmt.Errorf("%s: namespace %s does not exist: want the API server of a cluster", c.role,
+			metav1.NamespaceSystem)
 	}
 	return found.GetUID(), nil
 }
 
-// heartbeat returns the heartbeat of a member, with the time at which it was last renewed, by the clock of the member; nil if it
-// never was, or does not decode.
+// heartbeat returns the heartbeat of a member, with the time at which it was last renewed, by the clock of the member;
+// nil if it never was, or does not decode.
 func (c *cluster) heartbeat(ctx context.Context, namespace string) (*coordinationv1.LeaseSpec, error) {
 	found, err := c.find(ctx, object(coordinationv1.SchemeGroupVersion.WithKind("Lease"), namespace, broker.HeartbeatName))
 	if err != nil || found == nil {

@@ -45,7 +45,8 @@ func chosenComponents(ctx context.Context, c *cluster, namespace string) ([]Comp
 	}
 	all, err := ParseComponents(strings.Split(secret.Annotations[annotationComponents], ","))
 	if err != nil {
-		return nil, fmt.Errorf("annotation %s of Secret %s/%s: %w; give --components", annotationComponents, secret.Namespace, secret.Name, err)
+		return nil, fmt.Errorf("annotation %s of Secret %s/%s: %w; give --components", annotationComponents,
+			secret.Namespace, secret.Name, err)
 	}
 	return all, nil
 }
@@ -59,18 +60,21 @@ func ParseComponents(names []string) ([]Component, error) {
 	for _, name := range names {
 		c := Component(name)
 		if !slices.Contains([]Component{ComponentController, ComponentDNS, ComponentAllInOne, ComponentWiring}, c) {
-			return nil, fmt.Errorf("component %q: want %s, %s, %s or %s, or only none", name, ComponentController, ComponentDNS, ComponentAllInOne, ComponentWiring)
+			return nil, fmt.Errorf("component %q: want %s, %s, %s or %s, or only none", name, ComponentController, ComponentDNS,
+				ComponentAllInOne, ComponentWiring)
 		}
 		all = append(all, c)
 	}
-	if slices.Contains(all, ComponentAllInOne) && (slices.Contains(all, ComponentController) || slices.Contains(all, ComponentDNS)) {
-		return nil, fmt.Errorf("component %s: want it without %s and %s, which it has", ComponentAllInOne, ComponentController, ComponentDNS)
+	if slices.Contains(all, ComponentAllInOne) && (slices.Contains(all, ComponentController) ||
+		slices.Contains(all, ComponentDNS)) {
+		return nil, fmt.Errorf("component %s: want it without %s and %s, which it has", ComponentAllInOne,
+			ComponentController, ComponentDNS)
 	}
 	return all, nil
 }
 
-// Values are what the manifests of components are made with, as in deploy/chart/values.yaml. An empty field of [JoinOptions].Values keeps
-// what an earlier join was given, or stands for the default.
+// Values are what the manifests of components are made with, as in deploy/chart/values.yaml. An empty field of
+// [JoinOptions].Values keeps what an earlier join was given, or stands for the default.
 type Values struct {
 	Image         string `json:"image,omitempty"`
 	ClusterDomain string `json:"clusterDomain,omitempty"`
@@ -86,8 +90,10 @@ type Values struct {
 // or completes v with older values.
 func (v Values) or(older Values) Values {
 	return Values{
-		Image: cmp.Or(v.Image, older.Image), ClusterDomain: cmp.Or(v.ClusterDomain, older.ClusterDomain), VIP: cmp.Or(v.VIP, older.VIP),
-		Endpoints: cmp.Or(v.Endpoints, older.Endpoints), CreateNamespaces: cmp.Or(v.CreateNamespaces, older.CreateNamespaces), OpenShift: v.OpenShift,
+		Image: cmp.Or(v.Image, older.Image), ClusterDomain: cmp.Or(v.ClusterDomain, older.ClusterDomain),
+		VIP:       cmp.Or(v.VIP, older.VIP),
+		Endpoints: cmp.Or(v.Endpoints, older.Endpoints), CreateNamespaces: cmp.Or(v.CreateNamespaces,
+			older.CreateNamespaces), OpenShift: v.OpenShift,
 	}
 }
 

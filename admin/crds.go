@@ -52,7 +52,8 @@ func memberCRDs() []*unstructured.Unstructured {
 	return all
 }
 
-// install applies the CRDs that are missing, with update all of them, and waits until the API server serves all of them.
+// install applies the CRDs that are missing, with update all of them, and waits until the API server serves all of
+// them.
 func (c *cluster) install(ctx context.Context, crds []*unstructured.Unstructured, update bool) error {
 	for _, d := range crds {
 		existing, err := c.find(ctx, d)
@@ -71,7 +72,8 @@ func (c *cluster) install(ctx context.Context, crds []*unstructured.Unstructured
 		return nil
 	}
 	for _, d := range crds {
-		err := c.options.waitUntil(ctx, "the API server serves CRD "+d.GetName(), func(ctx context.Context) (bool, error) { return c.serves(ctx, d) })
+		err := c.options.waitUntil(ctx, "the API server serves CRD "+d.GetName(),
+			func(ctx context.Context) (bool, error) { return c.serves(ctx, d) })
 		if err != nil {
 			return fmt.Errorf("%s: %w", c.role, err)
 		}
@@ -85,7 +87,8 @@ func (c *cluster) serves(ctx context.Context, definition *unstructured.Unstructu
 	if err != nil || existing == nil || !isEstablished(existing) {
 		return false, err
 	}
-	resource := schema.GroupResource{Group: stringAt(existing, "spec", "group"), Resource: stringAt(existing, "spec", "names", "plural")}
+	resource := schema.GroupResource{Group: stringAt(existing, "spec", "group"),
+		Resource: stringAt(existing, "spec", "names", "plural")}
 	for _, version := range servedVersions(existing) {
 		_, err := c.client.Resource(resource.WithVersion(version)).List(ctx, metav1.ListOptions{Limit: 1})
 		if apierrors.IsNotFound(err) || apierrors.IsServiceUnavailable(err) {

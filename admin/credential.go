@@ -28,8 +28,8 @@ func userName(namespace string) string {
 	return "system:serviceaccount:" + namespace + ":" + broker.ServiceAccount
 }
 
-// memberKubeconfig returns the kubeconfig with which a member reaches the broker: server, or the address in config if that is
-// empty, the certificate authority in config, and the token in the file "token" beside it.
+// memberKubeconfig returns the kubeconfig with which a member reaches the broker: server, or the address in config if
+// that is empty, the certificate authority in config, and the token in the file "token" beside it.
 func memberKubeconfig(config *rest.Config, server, namespace string) ([]byte, error) {
 	config = rest.CopyConfig(config)
 	if err := rest.LoadTLSFiles(config); err != nil {
@@ -46,7 +46,8 @@ func memberKubeconfig(config *rest.Config, server, namespace string) ([]byte, er
 	case err != nil || u.Scheme != "https" || u.Host == "":
 		return nil, fmt.Errorf("broker server %q: want a URL such as https://broker.example:6443 (--broker-server)", server)
 	case config.Insecure:
-		return nil, errors.New("the kubeconfig of the broker has insecure-skip-tls-verify: want one with the certificate authority of the broker")
+		return nil, errors.New(
+			"the kubeconfig of the broker has insecure-skip-tls-verify: want one with the certificate authority of the broker")
 	}
 	const name = "broker"
 	c := clientcmdapi.NewConfig()
@@ -78,7 +79,8 @@ func isLoopback(kubeconfig []byte) bool {
 	return false
 }
 
-// credentialConfig returns the client configuration of a member for the broker, and its broker namespace, from its Secret.
+// credentialConfig returns the client configuration of a member for the broker, and its broker namespace, from its
+// Secret.
 func credentialConfig(secret *corev1.Secret) (config *rest.Config, namespace string, err error) {
 	raw, err := clientcmd.Load(secret.Data[broker.KeyKubeconfig])
 	if err != nil {
@@ -118,8 +120,8 @@ func (c *cluster) secret(ctx context.Context, namespace string) (*corev1.Secret,
 	return secret, nil
 }
 
-// annotationComponents holds, on the Secret of the broker credential, the components that were chosen: a join without --components keeps them,
-// until the cluster leaves.
+// annotationComponents holds, on the Secret of the broker credential, the components that were chosen: a join without
+// --components keeps them, until the cluster leaves.
 const annotationComponents = "clusterset-dns.io/components"
 
 // credential is the content of the Secret that Join writes to the member.
@@ -135,14 +137,16 @@ type credential struct {
 // minCredentialLife is the shortest life of a token that API servers grant.
 const minCredentialLife = 10 * time.Minute
 
-// fits reports whether a token belongs to the account, has more than half of its life left, and does not live longer than wanted.
+// fits reports whether a token belongs to the account, has more than half of its life left, and does not live longer
+// than wanted.
 func (want credential) fits(token string) bool {
 	t, err := apiserver.ParseToken(token)
-	return err == nil && t.Expires.Sub(want.now) > t.Life()/2 && t.Life() <= want.life && t.Account == want.account.UID && t.User == userName(want.account.Namespace)
+	return err == nil && t.Expires.Sub(want.now) > t.Life()/2 && t.Life() <= want.life && t.Account == want.account.UID &&
+		t.User == userName(want.account.Namespace)
 }
 
-// writeCredential writes the Secret and returns when its token expires, zero in a dry run. It keeps a token that fits and that the broker
-// accepts, and otherwise requests one (docs/spec/controller.md 2.4).
+// writeCredential writes the Secret and returns when its token expires, zero in a dry run. It keeps a token that fits
+// and that the broker accepts, and otherwise requests one (docs/spec/controller.md 2.4).
 func (c *cluster) writeCredential(ctx context.Context, onBroker *cluster, want credential) (time.Time, error) {
 	old := newSecret(want.namespace)
 	exists, err := c.read(ctx, old)
@@ -156,7 +160,8 @@ func (c *cluster) writeCredential(ctx context.Context, onBroker *cluster, want c
 			return time.Time{}, err
 		}
 	}
-	if keep && string(old.Data[broker.KeyKubeconfig]) == string(want.kubeconfig) && isManaged(old) && old.Annotations[annotationComponents] == want.components {
+	if keep && string(old.Data[broker.KeyKubeconfig]) == string(want.kubeconfig) && isManaged(old) &&
+		old.Annotations[annotationComponents] == want.components {
 		c.report(toUnstructured(old), Unchanged, "the token is valid")
 		t, err := apiserver.ParseToken(token)
 		return t.Expires, err
@@ -186,8 +191,8 @@ func (c *cluster) writeCredential(ctx context.Context, onBroker *cluster, want c
 	return t.Expires, err
 }
 
-// accepts asks the API server whether it accepts a token, over the connection of the administrator: the cluster alone may reach the address in its
-// kubeconfig.
+// accepts asks the API server whether it accepts a token, over the connection of the administrator: the cluster alone
+// may reach the address in its kubeconfig.
 func (c *cluster) accepts(ctx context.Context, token string) (bool, error) {
 	review := toUnstructured(&authv1.TokenReview{
 		TypeMeta: typeMeta("authentication.k8s.io/v1", "TokenReview"), Spec: authv1.TokenReviewSpec{Token: token},
@@ -202,14 +207,16 @@ func (c *cluster) accepts(ctx context.Context, token string) (bool, error) {
 }
 
 // requestToken returns the request as the API server completed it.
-func (c *cluster) requestToken(ctx context.Context, account *corev1.ServiceAccount, life time.Duration) (*authv1.TokenRequest, error) {
+func (c *cluster) requestToken(ctx context.Context, account *corev1.ServiceAccount,
+	life time.Duration) (*authv1.TokenRequest, error) {
 	seconds := int64(life / time.Second)
 	request := toUnstructured(&authv1.TokenRequest{
 		TypeMeta:   typeMeta("authentication.k8s.io/v1", "TokenRequest"),
 		ObjectMeta: metav1.ObjectMeta{Namespace: account.Namespace, Name: account.Name},
 		Spec:       authv1.TokenRequestSpec{ExpirationSeconds: &seconds},
 	})
-	response, err := c.client.Resource(corev1.SchemeGroupVersion.WithResource("serviceaccounts")).Namespace(account.Namespace).
+	response, err := c.client.Resource(corev1.SchemeGroupVersion.WithResource("serviceaccounts")).Namespace(
+		account.Namespace).
 		Create(ctx, request, metav1.CreateOptions{FieldManager: wellknown.ManagerJoin}, "token")
 	if err != nil {
 		return nil, fmt.Errorf("%s: request a token for ServiceAccount %s/%s: %w", c.role, account.Namespace, account.Name, err)

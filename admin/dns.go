@@ -31,8 +31,9 @@ func DNSDiff(ctx context.Context, member *rest.Config, o DNSOptions) (DNSState, 
 	return s, err
 }
 
-// DNSApply makes the resolvers of a cluster send the queries for the zone to the DNS server of the clusterset (docs/spec/dns-wiring.md 6).
-// The state that it returns is the one afterwards; what it lists as problems is left to do by hand.
+// DNSApply makes the resolvers of a cluster send the queries for the zone to the DNS server of the clusterset
+// (docs/spec/dns-wiring.md 6). The state that it returns is the one afterwards; what it lists as problems is left to do
+// by hand.
 func DNSApply(ctx context.Context, member *rest.Config, o DNSOptions) (DNSState, error) {
 	w, s, err := openWirer(ctx, member, o)
 	if err != nil {
@@ -75,7 +76,9 @@ func DNSUndo(ctx context.Context, member *rest.Config, o DNSOptions) (DNSState, 
 	s.Warnings = append(s.Warnings, warnings...)
 	for i := range s.Resolvers {
 		if r := &s.Resolvers[i]; r.Edited {
-			s.Problems = append(s.Problems, r.Name()+" is left alone: what clusterset had written was changed by hand since; remove it by hand, too")
+			s.Problems = append(
+				s.Problems,
+				r.Name()+" is left alone: what clusterset had written was changed by hand since; remove it by hand, too")
 		}
 	}
 	return s, nil
@@ -107,11 +110,12 @@ func (w *wirer) ready(ctx context.Context, s *DNSState) error {
 		return nil
 	}
 	addresses := s.Server.Addresses
-	return w.o.waitFor(ctx, w.o.Timeout, "Service "+s.Server.Service+" has a ready endpoint", func(ctx context.Context) (bool, error) {
-		server, err := w.server(ctx)
-		s.Server, s.Server.Addresses = server, addresses
-		return server.Ready, err
-	})
+	return w.o.waitFor(ctx, w.o.Timeout, "Service "+s.Server.Service+" has a ready endpoint",
+		func(ctx context.Context) (bool, error) {
+			server, err := w.server(ctx)
+			s.Server, s.Server.Addresses = server, addresses
+			return server.Ready, err
+		})
 }
 
 func allWired(s DNSState) bool {
@@ -151,13 +155,15 @@ func (w *wirer) answered(ctx context.Context, s *DNSState) error {
 		return w.askThrough(ctx, s).Wired, nil
 	})
 	if err != nil && ctx.Err() == nil {
-		return fmt.Errorf("%w: %s says %q%s; everything is written, and running this again continues", err, s.Answer.Server, s.Answer.Response, s.Answer.Error)
+		return fmt.Errorf("%w: %s says %q%s; everything is written, and running this again continues", err, s.Answer.Server,
+			s.Answer.Response, s.Answer.Error)
 	}
 	return err
 }
 
 // edit writes one edit for each resolver, each from objects that are read anew. It returns what is left to do.
-func (w *wirer) edit(ctx context.Context, s DNSState, which func(*wiring.Resolver) *wiring.Edit) (warnings []string, err error) {
+func (w *wirer) edit(ctx context.Context, s DNSState, which func(*wiring.Resolver) *wiring.Edit) (warnings []string,
+	err error) {
 	written := map[string]bool{}
 	for i := range s.Resolvers {
 		var r wiring.Resolver

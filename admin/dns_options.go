@@ -29,7 +29,8 @@ type DNSOptions struct {
 	Ask string
 	// Restart lets DNSApply and DNSUndo start the Pods of a resolver anew that does not read its configuration again.
 	Restart bool
-	// Wait until the DNS server is ready before the first write, and until the resolver answers after the last, at most Timeout each.
+	// Wait until the DNS server is ready before the first write, and until the resolver answers after the last, at most
+	// Timeout each.
 	Wait    bool
 	Timeout time.Duration
 	Now     func() time.Time
@@ -48,7 +49,8 @@ func DNSDefaults() DNSOptions {
 func (o *DNSOptions) check() error {
 	o.Zone = strings.ToLower(strings.TrimSuffix(o.Zone, "."))
 	if problems := validation.IsDNS1123Subdomain(o.Zone); len(problems) > 0 || o.Zone == "cluster.local" {
-		return fmt.Errorf("zone %q: want the name of a zone, such as %s, other than the domain of the cluster", o.Zone, wiring.DefaultZone)
+		return fmt.Errorf("zone %q: want the name of a zone, such as %s, other than the domain of the cluster", o.Zone,
+			wiring.DefaultZone)
 	}
 	if o.Ask == "" {
 		return nil

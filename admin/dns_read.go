@@ -38,9 +38,9 @@ type DNSServer struct {
 // openShiftDNS is the object from which OpenShift configures the DNS server of a cluster.
 var openShiftDNS = schema.GroupVersionKind{Group: "operator.openshift.io", Version: "v1", Kind: "DNS"}
 
-// A wirer reads and writes the DNS configuration of one cluster, for one call of [DNSStatus], [DNSDiff], [DNSApply], [DNSUndo] or [Join]. Its
-// methods are independent of each other: state reads, package wiring decides which edit each resolver needs, and edit writes those. Nothing is
-// kept between calls, so the state is read again after an edit.
+// A wirer reads and writes the DNS configuration of one cluster, for one call of [DNSStatus], [DNSDiff], [DNSApply],
+// [DNSUndo] or [Join]. Its methods are independent of each other: state reads, package wiring decides which edit each
+// resolver needs, and edit writes those. Nothing is kept between calls, so the state is read again after an edit.
 type wirer struct {
 	*cluster
 	o DNSOptions
@@ -58,7 +58,8 @@ func (w *wirer) state(ctx context.Context) (DNSState, error) {
 		return s, err
 	}
 	s.Server.Addresses = objects.Reachable(s.Server.Addresses)
-	s.Resolvers = wiring.Find(objects, wiring.Desired{Zone: w.o.Zone, Addresses: s.Server.Addresses, InProcess: w.o.InProcess})
+	s.Resolvers = wiring.Find(objects, wiring.Desired{Zone: w.o.Zone, Addresses: s.Server.Addresses,
+		InProcess: w.o.InProcess})
 	s.Warnings = append(s.Warnings, w.skipped...)
 	s.kubelet = objects.Kubelet()
 	return s, nil
@@ -87,7 +88,8 @@ func (w *wirer) objects(ctx context.Context) (o wiring.Objects, err error) {
 	if err != nil {
 		return o, err
 	}
-	o.Services, o.Deployments = decode[corev1.Service](w.cluster, services), decode[appsv1.Deployment](w.cluster, deployments)
+	o.Services, o.Deployments = decode[corev1.Service](w.cluster, services),
+		decode[appsv1.Deployment](w.cluster, deployments)
 	o.DaemonSets = decode[appsv1.DaemonSet](w.cluster, daemonSets)
 	o.ConfigMaps, err = w.listIn(ctx, corev1.SchemeGroupVersion.WithResource("configmaps"), in, "")
 	return o, err
@@ -103,7 +105,8 @@ func (w *wirer) server(ctx context.Context) (DNSServer, error) {
 		return s, err
 	}
 	if !found {
-		s.Problem = "Service " + s.Service + " does not exist: want that of the DNS server of the clusterset (deploy/dns), or another one by --service"
+		s.Problem = "Service " + s.Service +
+			" does not exist: want that of the DNS server of the clusterset (deploy/dns), or another one by --service"
 		return s, nil
 	}
 	for _, ip := range service.Spec.ClusterIPs {
@@ -115,7 +118,8 @@ func (w *wirer) server(ctx context.Context) (DNSServer, error) {
 		s.Problem = "Service " + s.Service + " has no cluster IP: want one that the cluster's DNS server can forward to"
 		return s, nil
 	}
-	slices, err := w.listIn(ctx, discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), service.Namespace, discoveryv1.LabelServiceName+"="+service.Name)
+	slices, err := w.listIn(ctx, discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), service.Namespace,
+		discoveryv1.LabelServiceName+"="+service.Name)
 	if err != nil {
 		return s, err
 	}
@@ -154,7 +158,9 @@ func (s *DNSState) evaluate() {
 	case s.Answer.Error != "":
 		s.Warnings = append(s.Warnings, "the resolver does not answer to this machine: "+s.Answer.Error)
 	case !s.Answer.Wired && wired:
-		s.Problems = append(s.Problems, fmt.Sprintf("%s answers %s to dns-version.%s TXT, although it is wired: want NOERROR and a version", s.Answer.Server, s.Answer.Response, s.Zone))
+		s.Problems = append(s.Problems, fmt.Sprintf(
+			"%s answers %s to dns-version.%s TXT, although it is wired: want NOERROR and a version", s.Answer.Server,
+			s.Answer.Response, s.Zone))
 	}
 }
 

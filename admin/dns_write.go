@@ -38,7 +38,8 @@ func (w *wirer) write(ctx context.Context, e *wiring.Edit) error {
 	case e.After == nil:
 		uid, version := o.GetUID(), o.GetResourceVersion()
 		action, send = Deleted, func() error {
-			return r.Delete(ctx, o.GetName(), metav1.DeleteOptions{DryRun: dry, Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version}})
+			return r.Delete(ctx, o.GetName(), metav1.DeleteOptions{DryRun: dry,
+				Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version}})
 		}
 	}
 	if w.options.DryRun != DryRunClient {
@@ -60,14 +61,17 @@ func (w *wirer) dryRun() []string {
 // restartedAt is the annotation that "kubectl rollout restart" sets.
 const restartedAt = "kubectl.kubernetes.io/restartedAt"
 
-// restart starts the Pods of a workload anew, "deployment/coredns", if the options allow it. If not it returns what to do.
+// restart starts the Pods of a workload anew, "deployment/coredns", if the options allow it. If not it returns what to
+// do.
 func (w *wirer) restart(ctx context.Context, workload string) (left []string, err error) {
 	if !w.o.Restart {
-		return []string{fmt.Sprintf("%s reads the change only when its Pods are started anew: want --restart, or kubectl rollout restart -n %s %s",
+		return []string{fmt.Sprintf(
+			"%s reads the change only when its Pods are started anew: want --restart, or kubectl rollout restart -n %s %s",
 			workload, w.o.Namespace, workload)}, nil
 	}
 	kind, name, _ := strings.Cut(workload, "/")
-	o := object(appsv1.SchemeGroupVersion.WithKind(map[string]string{"deployment": "Deployment", "daemonset": "DaemonSet"}[kind]), w.o.Namespace, name)
+	o := object(appsv1.SchemeGroupVersion.WithKind(map[string]string{"deployment": "Deployment",
+		"daemonset": "DaemonSet"}[kind]), w.o.Namespace, name)
 	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"template": map[string]any{"metadata": map[string]any{
 		"annotations": map[string]any{restartedAt: w.o.Now().UTC().Format(time.RFC3339)},
 	}}}})
@@ -75,7 +79,8 @@ func (w *wirer) restart(ctx context.Context, workload string) (left []string, er
 		return nil, err
 	}
 	if w.options.DryRun != DryRunClient {
-		_, err = w.resource(o).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: wellknown.ManagerDNS, DryRun: w.dryRun()})
+		_, err = w.resource(o).Patch(ctx, name, types.MergePatchType, patch,
+			metav1.PatchOptions{FieldManager: wellknown.ManagerDNS, DryRun: w.dryRun()})
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: restart %s: %w", w.role, describe(o), err)

@@ -1,7 +1,7 @@
-// Package admin does what an administrator does to a clusterset, with the rights of an administrator of the broker and of the
-// member: it prepares a broker, makes a cluster a member, wires the cluster's DNS, takes a member out, shows the state of the clusterset,
-// and finds what is wrong with it
-// (docs/spec/controller.md 2, docs/spec/controller.md 7). A running clusterset does not need this package.
+// Package admin does what an administrator does to a clusterset, with the rights of an administrator of the broker and
+// of the member: it prepares a broker, makes a cluster a member, wires the cluster's DNS, takes a member out, shows the
+// state of the clusterset, and finds what is wrong with it (docs/spec/controller.md 2, docs/spec/controller.md 7). A
+// running clusterset does not need this package.
 //
 // Each function below talks to one or both of these API servers. The numbers are the order in which [Join] writes:
 //
@@ -23,24 +23,26 @@
 //
 // [Init] applies the CRDs and manifests that all members share, and updates older versions of them.
 //
-// [Join] first reads everything and checks everything; if the cluster cannot join, Join returns an error before the first
-// write. Then it writes in the order above. Creating the Member reserves the cluster id and the VIP CIDR, so it comes first.
-// Limits come before rights, so that no right exists without its limit. ClusterProperty clusterset.k8s.io comes last of what makes a
-// member: it exists exactly while the cluster is one. What Join installs comes after it, and so finds a credential and a membership.
+// [Join] first reads everything and checks everything; if the cluster cannot join, Join returns an error before the
+// first write. Then it writes in the order above. Creating the Member reserves the cluster id and the VIP CIDR, so it
+// comes first. Limits come before rights, so that no right exists without its limit. ClusterProperty clusterset.k8s.io
+// comes last of what makes a member: it exists exactly while the cluster is one. What Join installs comes after it, and
+// so finds a credential and a membership.
 //
-// [Leave] goes the other way. It annotates ClusterProperty clusterset.k8s.io, which stops the controller from writing; deletes
-// the member's exports on the broker; deletes what the controller imported into the cluster; deletes what Join wrote to the
-// broker, in reverse order and the Member last; and deletes the Secret and ClusterProperty clusterset.k8s.io. The cluster id
-// stays.
+// [Leave] goes the other way. It annotates ClusterProperty clusterset.k8s.io, which stops the controller from writing;
+// deletes the member's exports on the broker; deletes what the controller imported into the cluster; deletes what Join
+// wrote to the broker, in reverse order and the Member last; and deletes the Secret and ClusterProperty
+// clusterset.k8s.io. The cluster id stays.
 //
-// [Remove] does the broker's part of Leave for a cluster that no longer exists, or that an administrator of the broker takes out. Of the
-// objects on the broker it keeps Namespace and ServiceAccount, with a mark by which the cluster learns of it.
+// [Remove] does the broker's part of Leave for a cluster that no longer exists, or that an administrator of the broker
+// takes out. Of the objects on the broker it keeps Namespace and ServiceAccount, with a mark by which the cluster
+// learns of it.
 //
-// [Uninstall] removes from a cluster that is no longer a member what Join left or installed there, and [UninstallBroker] from a broker
-// without members what Init wrote.
+// [Uninstall] removes from a cluster that is no longer a member what Join left or installed there, and
+// [UninstallBroker] from a broker without members what Init wrote.
 //
-// [DNSApply] edits the configuration of the cluster's DNS server so that it forwards the zone, and [DNSUndo] takes the edit back
-// (docs/spec/dns-wiring.md 6); [DNSStatus] and [DNSDiff] only read.
+// [DNSApply] edits the configuration of the cluster's DNS server so that it forwards the zone, and [DNSUndo] takes the
+// edit back (docs/spec/dns-wiring.md 6); [DNSStatus] and [DNSDiff] only read.
 //
 // These read and judge, and write nothing:
 //
@@ -48,15 +50,17 @@
 //   - [Explain] finds why a name does not resolve (docs/spec/explain.md 2). Package explain has the checks.
 //   - [Gather] writes an archive with the objects, logs and metrics of any number of clusters, without credentials.
 //
-// [Verify] writes only into a namespace of its own in each member, and removes it in the end. It exports Services there and asks for
-// them from each other member (docs/spec/operations.md 7); [VerifyClean] removes what an interrupted run left.
+// [Verify] writes only into a namespace of its own in each member, and removes it in the end. It exports Services there
+// and asks for them from each other member (docs/spec/operations.md 7); [VerifyClean] removes what an interrupted run
+// left.
 //
-// Init, Join, Leave, Remove and Uninstall can be interrupted after any write and run again; the second run does the rest. Four properties make that true:
+// Init, Join, Leave, Remove and Uninstall can be interrupted after any write and run again; the second run does the
+// rest. Four properties make that true:
 //
 //   - Writes are server-side applies of complete objects, so a repeated write changes nothing.
 //   - Deletes name the UID of the object, and an object that is already gone counts as deleted.
-//   - The checks of Join accept what an earlier, interrupted Join of the same cluster has left. The cluster is recognised by the
-//     UID of its Namespace kube-system, which the Member holds.
-//   - The first write and that of ClusterProperty clusterset.k8s.io are the ones that decide whether the cluster id is taken, and whether the cluster is a
-//     member. Everything between them belongs to exactly one cluster.
+//   - The checks of Join accept what an earlier, interrupted Join of the same cluster has left. The Member holds the
+//     UID of the cluster's Namespace kube-system.
+//   - The first write decides whether the cluster id is taken; ClusterProperty clusterset.k8s.io, whether the cluster
+//     is a member. Everything between them belongs to exactly one cluster.
 package admin

@@ -21,8 +21,8 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 )
 
-// startControlPlanes starts n control planes without CRDs and with service CIDRs of their own. The first is the broker: the test
-// does there what kube-controller-manager does, and empties namespaces that are being deleted.
+// startControlPlanes starts n control planes without CRDs and with service CIDRs of their own. The first is the broker:
+// the test does there what kube-controller-manager does, and empties namespaces that are being deleted.
 func startControlPlanes(t *testing.T, n int) []*controlplane.ControlPlane {
 	t.Helper()
 	var all []*controlplane.ControlPlane
@@ -98,10 +98,13 @@ func mustLeave(t *testing.T, onBroker, member *controlplane.ControlPlane) LeaveR
 }
 
 var (
-	memberResource        = schema.GroupVersionResource{Group: "broker.clusterset-dns.io", Version: "v1alpha1", Resource: "members"}
-	memberRecords         = schema.GroupVersionResource{Group: "broker.clusterset-dns.io", Version: "v1alpha1", Resource: "exportedservices"}
-	serviceImportResource = schema.GroupVersionResource{Group: "multicluster.x-k8s.io", Version: "v1beta1", Resource: "serviceimports"}
-	policyResource        = schema.GroupVersionResource{
+	memberResource = schema.GroupVersionResource{Group: "broker.clusterset-dns.io", Version: "v1alpha1",
+		Resource: "members"}
+	memberRecords = schema.GroupVersionResource{Group: "broker.clusterset-dns.io", Version: "v1alpha1",
+		Resource: "exportedservices"}
+	serviceImportResource = schema.GroupVersionResource{Group: "multicluster.x-k8s.io", Version: "v1beta1",
+		Resource: "serviceimports"}
+	policyResource = schema.GroupVersionResource{
 		Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicies",
 	}
 	policyBindingResource = schema.GroupVersionResource{
@@ -131,8 +134,10 @@ var snapshotResources = []schema.GroupVersionResource{
 	{Group: "multicluster.x-k8s.io", Version: "v1beta1", Resource: "serviceexports"},
 }
 
-// snapshot returns, for each object that a join or leave could have changed, what show returns: its content or its resource version.
-func snapshot(t *testing.T, show func(*unstructured.Unstructured) string, all ...*controlplane.ControlPlane) map[string]string {
+// snapshot returns, for each object that a join or leave could have changed, what show returns: its content or its
+// resource version.
+func snapshot(t *testing.T, show func(*unstructured.Unstructured) string,
+	all ...*controlplane.ControlPlane) map[string]string {
 	t.Helper()
 	found := make(map[string]string)
 	for i, c := range all {
@@ -159,13 +164,16 @@ func snapshot(t *testing.T, show func(*unstructured.Unstructured) string, all ..
 	return found
 }
 
-// versions differ after any write, except those of the API server itself: it writes the status of definitions and of flow schemas
-// whenever it gets to it.
+// versions differ after any write, except those of the API server itself: it writes the status of definitions and of
+// flow schemas whenever it gets to it.
 func versions(o *unstructured.Unstructured) string {
 	if o.GetKind() != "CustomResourceDefinition" && o.GetKind() != "FlowSchema" {
 		return o.GetResourceVersion()
 	}
-	written := slices.DeleteFunc(o.GetManagedFields(), func(f metav1.ManagedFieldsEntry) bool { return f.Subresource == "status" })
+	written := slices.DeleteFunc(o.GetManagedFields(), func(
+		f metav1.ManagedFieldsEntry) bool {
+		return f.Subresource == "status"
+	})
 	text, err := json.Marshal(written)
 	if err != nil {
 		return err.Error()
@@ -227,7 +235,8 @@ type crashing struct {
 }
 
 func (c crashing) RoundTrip(r *http.Request) (*http.Response, error) {
-	if left := c.left.Load(); left < 0 || r.Method != http.MethodGet && strings.Contains(r.URL.Path, c.of) && c.left.Add(-1) < 0 {
+	if left := c.left.Load(); left < 0 || r.Method != http.MethodGet && strings.Contains(r.URL.Path, c.of) &&
+		c.left.Add(-1) < 0 {
 		return nil, errCrash
 	}
 	return c.next.RoundTrip(r)

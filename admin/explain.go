@@ -74,18 +74,21 @@ var (
 	namespaces      = corev1.SchemeGroupVersion.WithResource("namespaces")
 	secrets         = corev1.SchemeGroupVersion.WithResource("secrets")
 	leases          = coordinationv1.SchemeGroupVersion.WithResource("leases")
-	clusterProperty = schema.GroupVersionResource{Group: about.GroupName, Version: "v1beta1", Resource: "clusterproperties"}
+	clusterProperty = schema.GroupVersionResource{Group: about.GroupName, Version: "v1beta1",
+		Resource: "clusterproperties"}
 )
 
 // unread returns what an error says of a read. The texts of API servers have no credential.
-func unread[T any](r *reader, err error, verb string, of schema.GroupVersionResource, namespace string) explain.Read[T] {
+func unread[T any](r *reader, err error, verb string, of schema.GroupVersionResource,
+	namespace string) explain.Read[T] {
 	what := of.GroupResource().String()
 	if namespace != "" {
 		what += " in namespace " + namespace
 	}
 	switch class := apiserver.Classify(err); {
 	case class == apiserver.Absent && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse):
-		return explain.Read[T]{State: explain.NotInstalled, Why: "the API server does not have " + of.GroupResource().String()}
+		return explain.Read[T]{State: explain.NotInstalled,
+			Why: "the API server does not have " + of.GroupResource().String()}
 	case class == apiserver.Absent:
 		return explain.Read[T]{State: explain.Absent}
 	case class == apiserver.Unauthorized:
@@ -104,7 +107,8 @@ func unread[T any](r *reader, err error, verb string, of schema.GroupVersionReso
 	return explain.Read[T]{State: explain.Unreachable, Why: fmt.Sprintf("%s %s: %s", verb, what, why)}
 }
 
-func (r *reader) get(ctx context.Context, of schema.GroupVersionResource, namespace, name string) (*unstructured.Unstructured, error) {
+func (r *reader) get(ctx context.Context, of schema.GroupVersionResource, namespace,
+	name string) (*unstructured.Unstructured, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()
 	if namespace == "" {
@@ -114,14 +118,16 @@ func (r *reader) get(ctx context.Context, of schema.GroupVersionResource, namesp
 }
 
 // readOne reads one object and turns it into a T.
-func readOne[T any](ctx context.Context, r *reader, of schema.GroupVersionResource, namespace, name string) explain.Read[*T] {
+func readOne[T any](ctx context.Context, r *reader, of schema.GroupVersionResource, namespace,
+	name string) explain.Read[*T] {
 	found, err := r.get(ctx, of, namespace, name)
 	if err != nil {
 		return unread[*T](r, err, "get", of, namespace)
 	}
 	into := new(T)
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(found.Object, into); err != nil {
-		return explain.Read[*T]{State: explain.Unreachable, Why: fmt.Sprintf("%s does not decode: %s", describe(found), logging.Line(err))}
+		return explain.Read[*T]{State: explain.Unreachable,
+			Why: fmt.Sprintf("%s does not decode: %s", describe(found), logging.Line(err))}
 	}
 	return explain.Read[*T]{State: explain.Present, Value: into}
 }
@@ -233,9 +239,10 @@ func (r *reader) readImport(ctx context.Context, t explain.Target) explain.Read[
 	return explain.Read[explain.Import]{State: explain.Present, Value: imp}
 }
 
-// readCredential also returns the configuration for the broker, nil without a credential. It keeps the token to itself: what is invalid of it is
-// described by others than its text.
-func (r *reader) readCredential(ctx context.Context, namespace string) (explain.Read[explain.Credential], *rest.Config) {
+// readCredential also returns the configuration for the broker, nil without a credential. It keeps the token to itself:
+// what is invalid of it is described by others than its text.
+func (r *reader) readCredential(ctx context.Context, namespace string) (explain.Read[explain.Credential],
+	*rest.Config) {
 	secret := readOne[corev1.Secret](ctx, r, secrets, namespace, broker.SecretName)
 	if secret.State != explain.Present {
 		return then(secret, func(*corev1.Secret) explain.Credential { return explain.Credential{} }), nil
@@ -261,7 +268,8 @@ func (r *reader) readBroker(ctx context.Context, t explain.Target) (b explain.Br
 	parallel(
 		func() { b.UID = r.readUID(ctx) },
 		func() {
-			b.Namespaces, _ = readList[corev1.Namespace](ctx, r, namespaces, "", metav1.ListOptions{LabelSelector: broker.LabelClusterID})
+			b.Namespaces, _ = readList[corev1.Namespace](ctx, r, namespaces, "",
+				metav1.ListOptions{LabelSelector: broker.LabelClusterID})
 		},
 		func() { b.Members, _ = readList[v1alpha1.Member](ctx, r, v1alpha1.Members, "", metav1.ListOptions{}) },
 		func() {
@@ -269,10 +277,12 @@ func (r *reader) readBroker(ctx context.Context, t explain.Target) (b explain.Br
 				metav1.ListOptions{FieldSelector: "metadata.name=" + record})
 		},
 		func() {
-			b.Slices, _ = readList[discoveryv1.EndpointSlice](ctx, r, endpointSlices, "", metav1.ListOptions{LabelSelector: byLabels})
+			b.Slices, _ = readList[discoveryv1.EndpointSlice](ctx, r, endpointSlices, "",
+				metav1.ListOptions{LabelSelector: byLabels})
 		},
 		func() {
-			all, _ := readList[coordinationv1.Lease](ctx, r, leases, "", metav1.ListOptions{FieldSelector: "metadata.name=" + broker.HeartbeatName})
+			all, _ := readList[coordinationv1.Lease](ctx, r, leases, "",
+				metav1.ListOptions{FieldSelector: "metadata.name=" + broker.HeartbeatName})
 			b.Heartbeats = then(all, heartbeats)
 		},
 	)()

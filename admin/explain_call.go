@@ -12,13 +12,15 @@ import (
 	"github.com/clusterset-dns/clusterset/admin/explain"
 )
 
-// Explain finds out why a name does not resolve in a member, or that it does (docs/spec/explain.md). Without onBroker, the broker is read
-// with the credential of the member. What cannot be read is a part of the report, so there is an error only if a configuration is invalid.
+// Explain finds out why a name does not resolve in a member, or that it does (docs/spec/explain.md). Without onBroker,
+// the broker is read with the credential of the member. What cannot be read is a part of the report, so there is an
+// error only if a configuration is invalid.
 func Explain(ctx context.Context, onBroker, onMember *rest.Config, o ExplainOptions) (explain.Report, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	in := explain.Input{Name: o.Name, Type: o.Type, Zone: strings.ToLower(strings.Trim(o.Zone, ".")), TTL: o.TTL, Namespace: o.Namespace}
+	in := explain.Input{Name: o.Name, Type: o.Type, Zone: strings.ToLower(strings.Trim(o.Zone, ".")), TTL: o.TTL,
+		Namespace: o.Namespace}
 	here, err := newReader(onMember, o.Timeout)
 	if err != nil {
 		return explain.Report{}, fmt.Errorf("member: %w", err)
@@ -27,9 +29,10 @@ func Explain(ctx context.Context, onBroker, onMember *rest.Config, o ExplainOpti
 	parallel(func() { login(ctx, onMember) }, func() { login(ctx, onBroker) })()
 	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
-	all := []func(){func() { in.Servers = askServers(ctx, o) }, func() { in.Wiring = readWiring(ctx, onMember, o) }, func() {
-		in.Replicas = here.readReplicas(ctx, onMember, o)
-	}}
+	all := []func(){func() { in.Servers = askServers(ctx, o) }, func() { in.Wiring = readWiring(ctx, onMember, o) },
+		func() {
+			in.Replicas = here.readReplicas(ctx, onMember, o)
+		}}
 	var credential explain.Read[explain.Credential]
 	if service, ok := explain.Locate(in.Name, in.Zone); ok {
 		all = append(all, func() { in.Here = here.readCluster(ctx, service, o.Namespace) }, func() {
@@ -48,8 +51,8 @@ func Explain(ctx context.Context, onBroker, onMember *rest.Config, o ExplainOpti
 // loginTimeout is that of a request for which a plugin gets a credential.
 const loginTimeout = 5 * time.Second
 
-// login lets a plugin get the credential of the user, which may take seconds, before the time for the API servers runs. client-go keeps what the
-// plugin returns. A failure is one of the requests after it, too.
+// login lets a plugin get the credential of the user, which may take seconds, before the time for the API servers runs.
+// client-go keeps what the plugin returns. A failure is one of the requests after it, too.
 func login(ctx context.Context, config *rest.Config) {
 	if config == nil || config.ExecProvider == nil {
 		return

@@ -34,12 +34,14 @@ func readWiring(ctx context.Context, member *rest.Config, o ExplainOptions) expl
 	switch class := apiserver.Classify(err); {
 	case err == nil:
 		return explain.Read[explain.Wiring]{State: explain.Present, Value: explain.Wiring{
-			Resolvers: s.Resolvers, Wanted: s.Server.Addresses, Problem: s.Server.Problem, Unread: strings.Join(s.Warnings, "; "), Kubelet: s.kubelet,
+			Resolvers: s.Resolvers, Wanted: s.Server.Addresses, Problem: s.Server.Problem,
+			Unread: strings.Join(s.Warnings, "; "), Kubelet: s.kubelet,
 		}}
 	case class == apiserver.Unauthorized:
 		return explain.Read[explain.Wiring]{State: explain.Unauthorized, Why: "the API server rejects the credential (401)"}
 	case class == apiserver.Forbidden:
-		return explain.Read[explain.Wiring]{State: explain.Forbidden, Why: logging.Line(err) + "; " + grantsMember + " has that right"}
+		return explain.Read[explain.Wiring]{State: explain.Forbidden,
+			Why: logging.Line(err) + "; " + grantsMember + " has that right"}
 	}
 	return explain.Read[explain.Wiring]{State: explain.Unreachable, Why: logging.Line(err)}
 }

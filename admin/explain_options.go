@@ -24,8 +24,8 @@ type ExplainOptions struct {
 	Servers []string // "<address>:<port>" of DNS servers to ask
 
 	Namespace string // of the controller in the member
-	// DNSNamespace is the namespace of the cluster's DNS server, and DNSService the Service of that of the clusterset. Without a namespace, what
-	// resolvers do with the zone is not looked at.
+	// DNSNamespace is the namespace of the cluster's DNS server, and DNSService the Service of that of the clusterset.
+	// Without a namespace, what resolvers do with the zone is not looked at.
 	DNSNamespace string
 	DNSService   types.NamespacedName
 

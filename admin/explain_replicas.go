@@ -25,11 +25,14 @@ var (
 	podProxy        = schema.GroupVersionResource{Version: "v1", Resource: "pods/proxy"}
 )
 
-// replicaPause is the time after which replicas that differ are read again: a change reaches each of them at another moment.
+// replicaPause is the time after which replicas that differ are read again: a change reaches each of them at another
+// moment.
 const replicaPause = 500 * time.Millisecond
 
-// readReplicas reads the state of the Pods behind the Service of the DNS server. Absent means that there is no such Service.
-func (r *reader) readReplicas(ctx context.Context, config *rest.Config, o ExplainOptions) explain.Read[explain.Replicas] {
+// readReplicas reads the state of the Pods behind the Service of the DNS server. Absent means that there is no such
+// Service.
+func (r *reader) readReplicas(ctx context.Context, config *rest.Config,
+	o ExplainOptions) explain.Read[explain.Replicas] {
 	if o.DNSNamespace == "" {
 		return explain.Read[explain.Replicas]{}
 	}
@@ -62,12 +65,14 @@ func (r *reader) readReplicas(ctx context.Context, config *rest.Config, o Explai
 	case <-time.After(replicaPause):
 	}
 	second := r.readHashes(ctx, client, pods.Value)
-	second.Value.Changed = !slices.EqualFunc(first.Value.All, second.Value.All, func(a, b explain.Replica) bool { return maps.Equal(a.Hashes, b.Hashes) })
+	second.Value.Changed = !slices.EqualFunc(first.Value.All, second.Value.All,
+		func(a, b explain.Replica) bool { return maps.Equal(a.Hashes, b.Hashes) })
 	return second
 }
 
 // readHashes asks all running Pods at once, through the API server.
-func (r *reader) readHashes(ctx context.Context, client corev1client.CoreV1Interface, pods []corev1.Pod) explain.Read[explain.Replicas] {
+func (r *reader) readHashes(ctx context.Context, client corev1client.CoreV1Interface,
+	pods []corev1.Pod) explain.Read[explain.Replicas] {
 	found := explain.Read[explain.Replicas]{State: explain.Present}
 	reads := make([]explain.Read[explain.Replica], len(pods))
 	var all []func()
@@ -89,7 +94,8 @@ func (r *reader) readHashes(ctx context.Context, client corev1client.CoreV1Inter
 	return found
 }
 
-func (r *reader) readHash(ctx context.Context, client corev1client.CoreV1Interface, pod *corev1.Pod) explain.Read[explain.Replica] {
+func (r *reader) readHash(ctx context.Context, client corev1client.CoreV1Interface,
+	pod *corev1.Pod) explain.Read[explain.Replica] {
 	port := metricsPort(pod)
 	if port == "" {
 		return explain.Read[explain.Replica]{}
@@ -102,7 +108,8 @@ func (r *reader) readHash(ctx context.Context, client corev1client.CoreV1Interfa
 		}
 		return read
 	}
-	return explain.Read[explain.Replica]{State: explain.Present, Value: explain.Replica{Name: pod.Name, Hashes: explain.ParseHashes(string(text))}}
+	return explain.Read[explain.Replica]{State: explain.Present,
+		Value: explain.Replica{Name: pod.Name, Hashes: explain.ParseHashes(string(text))}}
 }
 
 // metricsPort returns the port that is named after the metrics, "" if no port is.

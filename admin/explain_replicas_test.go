@@ -15,18 +15,20 @@ import (
 	"github.com/clusterset-dns/clusterset/admin/explain"
 )
 
-// docs/spec/explain.md 1: the state of replicas is read from their metrics, through the API server. An API server of a test reaches no Pod, so
-// this one is a handler.
+// docs/spec/explain.md 1: the state of replicas is read from their metrics, through the API server. An API server of a
+// test reaches no Pod, so this one is a handler.
 func TestReadReplicas(t *testing.T) {
 	pod := func(name string, phase corev1.PodPhase) corev1.Pod {
 		return corev1.Pod{
 			TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
 			ObjectMeta: metav1.ObjectMeta{Namespace: "clusterset-system", Name: name}, Status: corev1.PodStatus{Phase: phase},
-			Spec: corev1.PodSpec{Containers: []corev1.Container{{Ports: []corev1.ContainerPort{{Name: "dns", ContainerPort: 53}, {Name: "metrics", ContainerPort: 9153}}}}},
+			Spec: corev1.PodSpec{Containers: []corev1.Container{{Ports: []corev1.ContainerPort{{Name: "dns", ContainerPort: 53},
+				{Name: "metrics", ContainerPort: 9153}}}}},
 		}
 	}
 	pods := []corev1.Pod{pod("a", corev1.PodRunning), pod("b", corev1.PodRunning), pod("waits", corev1.PodPending)}
-	service := corev1.Service{TypeMeta: typeMeta("v1", "Service"), Spec: corev1.ServiceSpec{Selector: map[string]string{"app": "dns"}}}
+	service := corev1.Service{TypeMeta: typeMeta("v1", "Service"),
+		Spec: corev1.ServiceSpec{Selector: map[string]string{"app": "dns"}}}
 	hashes, forbidden := map[string]string{}, false
 	const path = "/api/v1/namespaces/clusterset-system/"
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -44,7 +46,8 @@ func TestReadReplicas(t *testing.T) {
 			return
 		case hashes[name] != "":
 			w.WriteHeader(http.StatusForbidden)
-			answer = metav1.Status{TypeMeta: typeMeta("v1", "Status"), Status: "Failure", Reason: metav1.StatusReasonForbidden, Code: http.StatusForbidden}
+			answer = metav1.Status{TypeMeta: typeMeta("v1", "Status"), Status: "Failure", Reason: metav1.StatusReasonForbidden,
+				Code: http.StatusForbidden}
 		default:
 			w.WriteHeader(http.StatusNotFound)
 		}

@@ -11,9 +11,9 @@ import (
 	"github.com/clusterset-dns/clusterset/admin/redact"
 )
 
-// Gather writes objects, logs, metrics and versions of clusters to w, as a tar archive compressed by gzip, without credentials
-// (docs/spec/operations.md 3 and docs/spec/operations.md 4). What cannot be had is listed in the index, and the rest is gathered
-// nevertheless. An error means that the archive could not be written, or that ctx has ended.
+// Gather writes objects, logs, metrics and versions of clusters to w, as a tar archive compressed by gzip, without
+// credentials (docs/spec/operations.md 3 and docs/spec/operations.md 4). What cannot be had is listed in the index, and
+// the rest is gathered nevertheless. An error means that the archive could not be written, or that ctx has ended.
 func Gather(ctx context.Context, w io.Writer, clusters []GatherCluster, o GatherOptions) (GatherIndex, error) {
 	index := GatherIndex{Version: o.Version, Time: o.Now().UTC()}
 	var all []*gatherer
@@ -49,7 +49,8 @@ func writeArchive(w io.Writer, index GatherIndex, all []*gatherer, r redact.Reda
 	zip := gzip.NewWriter(w)
 	archive := tar.NewWriter(zip)
 	write := func(name string, content []byte) error {
-		h := &tar.Header{Name: "clusterset-gather/" + name, Mode: 0o600, Size: int64(len(content)), ModTime: index.Time, Format: tar.FormatPAX}
+		h := &tar.Header{Name: "clusterset-gather/" + name, Mode: 0o600, Size: int64(len(content)), ModTime: index.Time,
+			Format: tar.FormatPAX}
 		if err := archive.WriteHeader(h); err != nil {
 			return err
 		}

@@ -13,7 +13,8 @@ func TestGatherings(t *testing.T) {
 			}
 			seen[key] = true
 		}
-		for _, want := range [][3]string{{"", "pods", "kube-system"}, {"", "configmaps", "kube-system"}, {"", "services", "kube-system"}, {"apps", "daemonsets", "kube-system"}, {"", "secrets", controller}} {
+		for _, want := range [][3]string{{"", "pods", "kube-system"}, {"", "configmaps", "kube-system"},
+			{"", "services", "kube-system"}, {"apps", "daemonsets", "kube-system"}, {"", "secrets", controller}} {
 			if !seen[want] {
 				t.Errorf("controller in %s: %q are not read", controller, want)
 			}

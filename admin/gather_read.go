@@ -50,12 +50,14 @@ func (f gatheredFile) redacted(r redact.Redactor) []byte {
 	return text
 }
 
-// A gatherer reads one cluster for [Gather], which reads one cluster after the other. gather calls the other methods, in this order:
+// A gatherer reads one cluster for [Gather], which reads one cluster after the other. gather calls the other methods,
+// in this order:
 //
 //	connect ──► readObjects, for each kind ──► readLogs, readMetrics, for each Pod found ──► readStatus, in a member
 //
-// Whatever cannot be read is noted in state.Missing, and the rest is read. If connect fails, nothing else is tried: reader and core are
-// nil until then. files is what was read, as it goes into the archive, and secret are the values that the archive must not have.
+// Whatever cannot be read is noted in state.Missing, and the rest is read. If connect fails, nothing else is tried:
+// reader and core are nil until then. files is what was read, as it goes into the archive, and secret are the values
+// that the archive must not have.
 type gatherer struct {
 	*reader
 	core    corev1client.CoreV1Interface
@@ -148,7 +150,8 @@ func (g *gatherer) readObjects(ctx context.Context, x gathering) {
 	}
 }
 
-func (g *gatherer) listAll(ctx context.Context, from schema.GroupVersionResource, x gathering) (all []*unstructured.Unstructured, err error) {
+func (g *gatherer) listAll(ctx context.Context, from schema.GroupVersionResource,
+	x gathering) (all []*unstructured.Unstructured, err error) {
 	pages := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 		ctx, cancel := context.WithTimeout(ctx, g.options.Timeout)
 		defer cancel()
@@ -200,8 +203,8 @@ func (g *gatherer) note(o *unstructured.Unstructured) {
 	}
 }
 
-// secretValues returns the values of a Secret, and the credentials in those that are texts, such as kubeconfigs. Names and the
-// certificates of servers are no secrets, and appear in many places.
+// secretValues returns the values of a Secret, and the credentials in those that are texts, such as kubeconfigs. Names
+// and the certificates of servers are no secrets, and appear in many places.
 func secretValues(s *corev1.Secret) (all []string) {
 	for key, value := range s.Data {
 		if key == corev1.ServiceAccountNamespaceKey || key == corev1.ServiceAccountRootCAKey {
@@ -255,7 +258,8 @@ func (g *gatherer) readMetrics(ctx context.Context, pod *corev1.Pod) {
 			}
 			ctx, cancel := context.WithTimeout(ctx, g.options.Timeout)
 			name := fmt.Sprintf("metrics/%s/%s/%s", pod.Namespace, pod.Name, c.Name)
-			text, err := g.core.Pods(pod.Namespace).ProxyGet("http", pod.Name, fmt.Sprint(p.ContainerPort), "/metrics", nil).DoRaw(ctx)
+			text, err := g.core.Pods(pod.Namespace).ProxyGet("http", pod.Name, fmt.Sprint(p.ContainerPort), "/metrics",
+				nil).DoRaw(ctx)
 			cancel()
 			if err != nil {
 				g.missing(name, err)

@@ -13,9 +13,11 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
-// removeImports deletes what the controller imported into this cluster, in the order in which the controller would: EndpointSlices,
-// derived Services, ServiceImports. It returns the objects that have our label and that no controller makes; it does not delete them.
-func (c *cluster) removeImports(ctx context.Context, remove func(context.Context, *unstructured.Unstructured) error) (foreign []*unstructured.Unstructured, err error) {
+// removeImports deletes what the controller imported into this cluster, in the order in which the controller would:
+// EndpointSlices, derived Services, ServiceImports. It returns the objects that have our label and that no controller
+// makes; it does not delete them.
+func (c *cluster) removeImports(ctx context.Context, remove func(context.Context,
+	*unstructured.Unstructured) error) (foreign []*unstructured.Unstructured, err error) {
 	skip, err := c.brokerNamespaces(ctx)
 	if err != nil {
 		return nil, err
@@ -26,9 +28,11 @@ func (c *cluster) removeImports(ctx context.Context, remove func(context.Context
 		selector string
 		owned    func(*unstructured.Unstructured) bool
 	}{
-		{discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), discoveryv1.LabelManagedBy + "=" + broker.ManagedBy, isImported},
+		{discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), discoveryv1.LabelManagedBy + "=" + broker.ManagedBy,
+			isImported},
 		{corev1.SchemeGroupVersion.WithResource("services"), managed, isImported},
-		{mcsv1beta1.SchemeGroupVersion.WithResource("serviceimports"), managed, func(*unstructured.Unstructured) bool { return true }},
+		{mcsv1beta1.SchemeGroupVersion.WithResource("serviceimports"), managed,
+			func(*unstructured.Unstructured) bool { return true }},
 	} {
 		all, err := c.listObjects(ctx, x.resource, x.selector)
 		if err != nil {
@@ -50,8 +54,8 @@ func (c *cluster) removeImports(ctx context.Context, remove func(context.Context
 	return foreign, nil
 }
 
-// brokerNamespaces returns the broker namespaces in this cluster. There are some only if the cluster is a broker, too; the objects
-// of members in them have the same label as imported objects.
+// brokerNamespaces returns the broker namespaces in this cluster. There are some only if the cluster is a broker, too;
+// the objects of members in them have the same label as imported objects.
 func (c *cluster) brokerNamespaces(ctx context.Context) (map[string]bool, error) {
 	all, err := c.listObjects(ctx, corev1.SchemeGroupVersion.WithResource("namespaces"), broker.LabelClusterID)
 	names := make(map[string]bool, len(all))
@@ -61,9 +65,11 @@ func (c *cluster) brokerNamespaces(ctx context.Context) (map[string]bool, error)
 	return names, err
 }
 
-// isImported reports whether a controller has made the object, an EndpointSlice or a Service with our mark, for a ServiceImport.
+// isImported reports whether a controller has made the object, an EndpointSlice or a Service with our mark, for a
+// ServiceImport.
 func isImported(o *unstructured.Unstructured) bool {
 	name := o.GetLabels()[mcsv1beta1.LabelServiceName]
 	_, exported := o.GetLabels()[broker.LabelSourceNamespace]
-	return name != "" && !exported && (o.GetKind() != "Service" || o.GetName() == merge.DerivedName(o.GetNamespace(), name))
+	return name != "" && !exported && (o.GetKind() != "Service" ||
+		o.GetName() == merge.DerivedName(o.GetNamespace(), name))
 }

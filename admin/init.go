@@ -22,16 +22,16 @@ const VIPAny = "any"
 // InitOptions are the options of [Init].
 type InitOptions struct {
 	WriteOptions
-	// VIP is the option "vip" that joins give to members (docs/spec/controller.md 7.9): derived, cidr, none or [VIPAny]; "" keeps what there is. VIPPool
-	// is that of [JoinOptions], of which "" is the default.
+	// VIP is the option "vip" that joins give to members (docs/spec/controller.md 7.9): derived, cidr, none or [VIPAny];
+	// "" keeps what there is. VIPPool is that of [JoinOptions], of which "" is the default.
 	VIP, VIPPool  string
 	Merge         string // the option "merge" of all members; "" keeps what there is
 	AggregateView bool   // also install the CRD ServiceImport, which members with "aggregate_view on" need
 }
 
-// Init prepares an API server to be a broker: it installs the CRDs, the role that lets members read, a priority level and the
-// admission policies that restrict each member to its own namespace. It updates older versions of these, and returns an error if there is a newer one. Init starts
-// no program.
+// Init prepares an API server to be a broker: it installs the CRDs, the role that lets members read, a priority level
+// and the admission policies that restrict each member to its own namespace. It updates older versions of these, and
+// returns an error if there is a newer one. Init starts no program.
 func Init(ctx context.Context, config *rest.Config, o InitOptions) error {
 	c, err := open(RoleBroker, config, o.WriteOptions)
 	crds := brokerCRDs()
@@ -64,8 +64,8 @@ func Init(ctx context.Context, config *rest.Config, o InitOptions) error {
 	return nil
 }
 
-// setSettings adds to the CRD of Member the settings of the clusterset: those that the options give, or else those of existing, the CRD at the
-// broker.
+// setSettings adds to the CRD of Member the settings of the clusterset: those that the options give, or else those of
+// existing, the CRD at the broker.
 func (o InitOptions) setSettings(definition, existing *unstructured.Unstructured) error {
 	setting, err := vipOf(existing)
 	if err != nil && o.VIP == "" {

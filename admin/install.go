@@ -25,7 +25,8 @@ import (
 	"github.com/clusterset-dns/clusterset/deploy"
 )
 
-// An installer installs components in a member (docs/spec/install.md 2): [installer.prepare] decides, the other methods write and wait.
+// An installer installs components in a member (docs/spec/install.md 2): [installer.prepare] decides, the other methods
+// write and wait.
 type installer struct {
 	member  *cluster
 	config  *rest.Config // of the member
@@ -57,7 +58,8 @@ func newInstaller(member *cluster, config *rest.Config, o JoinOptions) *installe
 func (i *installer) hasDNS() bool        { return i.mode != "" && i.mode != deploy.OnlyController }
 func (i *installer) hasController() bool { return i.mode != "" && i.mode != deploy.OnlyDNS }
 
-// annotationValues holds, on each Deployment of a join, the values that it was made with: a join without a flag keeps them.
+// annotationValues holds, on each Deployment of a join, the values that it was made with: a join without a flag keeps
+// them.
 const annotationValues = "clusterset-dns.io/values"
 
 // prepare decides what is installed, with these values, and writes nothing.
@@ -75,7 +77,8 @@ func (i *installer) prepare(ctx context.Context, values Values) error {
 	case i.values.Image == "" && i.foreign:
 		i.values.Image = "none" // no object of it is written
 	case i.values.Image == "":
-		return errors.New("no image: want --image, with the image that the Dockerfile describes in a registry of yours; or --components=none")
+		return errors.New(
+			"no image: want --image, with the image that the Dockerfile describes in a registry of yours; or --components=none")
 	case !isImage(i.values.Image):
 		return fmt.Errorf("image %q: want REPOSITORY:TAG, without blanks and quotes", i.values.Image)
 	}
@@ -130,7 +133,8 @@ func (i *installer) render() ([]*unstructured.Unstructured, error) {
 	if err := json.Unmarshal(written, &values); err != nil {
 		return nil, err
 	}
-	text, err := deploy.Render(deploy.Options{Mode: i.mode, Namespace: i.options.Namespace, ManagedBy: wellknown.ManagerJoin, Values: values})
+	text, err := deploy.Render(deploy.Options{Mode: i.mode, Namespace: i.options.Namespace,
+		ManagedBy: wellknown.ManagerJoin, Values: values})
 	if err != nil {
 		return nil, err
 	}
@@ -158,7 +162,8 @@ func (i *installer) write(ctx context.Context) error {
 			return err
 		}
 		if existing != nil && !isInstalled(existing) {
-			i.member.report(o, Unchanged, "installed by "+cmp.Or(existing.GetLabels()[broker.LabelManagedBy], "others")+", not by join")
+			i.member.report(o, Unchanged, "installed by "+cmp.Or(existing.GetLabels()[broker.LabelManagedBy],
+				"others")+", not by join")
 			continue
 		}
 		if err := i.member.applyNewer(ctx, []*unstructured.Unstructured{o}); err != nil {
@@ -168,8 +173,8 @@ func (i *installer) write(ctx context.Context) error {
 	return nil
 }
 
-// awaitRollout waits until the Deployments that were written run Pods of what was written, and no others: what follows must not be an answer
-// of Pods from before.
+// awaitRollout waits until the Deployments that were written run Pods of what was written, and no others: what follows
+// must not be an answer of Pods from before.
 func (i *installer) awaitRollout(ctx context.Context) error {
 	o := i.options
 	if !o.Wait || o.DryRun != DryRunNone {
@@ -190,18 +195,21 @@ func (i *installer) awaitRollout(ctx context.Context) error {
 	return nil
 }
 
-// hasRolledOut reports what "kubectl rollout status" waits for: all Pods of a Deployment are of its template, and available.
+// hasRolledOut reports what "kubectl rollout status" waits for: all Pods of a Deployment are of its template, and
+// available.
 func hasRolledOut(deployment *unstructured.Unstructured) bool {
 	number := func(fields ...string) int64 {
 		n, _, _ := unstructured.NestedInt64(deployment.Object, fields...) // absent is 0
 		return n
 	}
 	want := number("spec", "replicas")
-	return number("status", "observedGeneration") >= deployment.GetGeneration() && number("status", "updatedReplicas") >= want &&
+	return number("status", "observedGeneration") >= deployment.GetGeneration() &&
+		number("status", "updatedReplicas") >= want &&
 		number("status", "replicas") == number("status", "updatedReplicas") && number("status", "availableReplicas") >= want
 }
 
-// awaitController waits until a controller renews the heartbeat of the member. Clocks of two machines may differ, so it waits for a change.
+// awaitController waits until a controller renews the heartbeat of the member. Clocks of two machines may differ, so it
+// waits for a change.
 func (i *installer) awaitController(ctx context.Context, hub *cluster, namespace string) error {
 	o := i.options
 	if !i.hasController() || !o.Wait || o.DryRun != DryRunNone {
@@ -214,19 +222,23 @@ func (i *installer) awaitController(ctx context.Context, hub *cluster, namespace
 	if renewsSeldom(first, o.Now()) {
 		return nil
 	}
-	err = o.waitFor(ctx, o.Timeout, "the controller of the cluster renews its heartbeat", func(ctx context.Context) (bool, error) {
-		now, err := hub.heartbeat(ctx, namespace)
-		return now != nil && (first == nil || !now.RenewTime.Equal(first.RenewTime)), err
-	})
+	err = o.waitFor(ctx, o.Timeout, "the controller of the cluster renews its heartbeat",
+		func(ctx context.Context) (bool, error) {
+			now, err := hub.heartbeat(ctx, namespace)
+			return now != nil && (first == nil || !now.RenewTime.Equal(first.RenewTime)), err
+		})
 	return i.hint(ctx, err)
 }
 
-// renewsSeldom reports whether a heartbeat is current and that of a controller with "lease 0": the next one may be minutes away.
+// renewsSeldom reports whether a heartbeat is current and that of a controller with "lease 0": the next one may be
+// minutes away.
 func renewsSeldom(heartbeat *coordinationv1.LeaseSpec, now time.Time) bool {
-	return heartbeat != nil && broker.HeartbeatTTL(heartbeat, 0) == broker.MaxHeartbeatTTL && now.Sub(heartbeat.RenewTime.Time) < broker.MaxHeartbeatTTL
+	return heartbeat != nil && broker.HeartbeatTTL(heartbeat, 0) == broker.MaxHeartbeatTTL &&
+		now.Sub(heartbeat.RenewTime.Time) < broker.MaxHeartbeatTTL
 }
 
-// hint completes the error of a wait: with what the cluster says of Deployments and Pods that do not run, and where to look.
+// hint completes the error of a wait: with what the cluster says of Deployments and Pods that do not run, and where to
+// look.
 func (i *installer) hint(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
@@ -242,8 +254,8 @@ func (i *installer) hint(ctx context.Context, err error) error {
 	return fmt.Errorf("%w; see: kubectl get pods -n %s", err, i.options.Namespace)
 }
 
-// faults says why a Deployment has not the Pods that it wants, and why the first of its Pods that is not ready is not. What cannot be read is
-// left out: the wait has an error already.
+// faults says why a Deployment has not the Pods that it wants, and why the first of its Pods that is not ready is not.
+// What cannot be read is left out: the wait has an error already.
 func (i *installer) faults(ctx context.Context, d *unstructured.Unstructured) (all []string) {
 	found, err := i.member.find(ctx, d)
 	if err != nil || found == nil {
@@ -288,13 +300,15 @@ func (i *installer) wire(ctx context.Context) (state *DNSState, warning string, 
 	}
 	if o.DryRun != DryRunNone {
 		if wired && len(server.Addresses) == 0 {
-			return nil, "what is to be written for the cluster's DNS server is not known yet: Service " + server.Service + " does not exist", nil
+			return nil, "what is to be written for the cluster's DNS server is not known yet: Service " + server.Service +
+				" does not exist", nil
 		}
 	} else if o.Wait && i.hasDNS() {
-		err := o.waitFor(ctx, o.Timeout, "Service "+server.Service+" has a ready endpoint", func(ctx context.Context) (bool, error) {
-			server, err := w.server(ctx)
-			return server.Ready, err
-		})
+		err := o.waitFor(ctx, o.Timeout, "Service "+server.Service+" has a ready endpoint",
+			func(ctx context.Context) (bool, error) {
+				server, err := w.server(ctx)
+				return server.Ready, err
+			})
 		if err != nil {
 			return nil, "", i.hint(ctx, err)
 		}

@@ -23,9 +23,9 @@ import (
 	"github.com/clusterset-dns/clusterset/deploy"
 )
 
-// Join makes a cluster a member (docs/spec/controller.md 7). The package comment has the order of its writes. All checks come before
-// the first write. After an interruption, a second call does the rest; on a member it applies changed options, or writes nothing.
-// With an error, the result has the warnings of before it.
+// Join makes a cluster a member (docs/spec/controller.md 7). The package comment has the order of its writes. All
+// checks come before the first write. After an interruption, a second call does the rest; on a member it applies
+// changed options, or writes nothing. With an error, the result has the warnings of before it.
 func Join(ctx context.Context, onBroker, onMember *rest.Config, o JoinOptions) (JoinResult, error) {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -40,7 +40,8 @@ func Join(ctx context.Context, onBroker, onMember *rest.Config, o JoinOptions) (
 		return JoinResult{}, fmt.Errorf("join: %w", err)
 	}
 	for _, step := range []func(context.Context) error{
-		j.read, j.prepareComponents, j.decide, j.checkOriginal, j.readRegion, j.reserve, j.forgetRemoval, j.admit, j.recordAudiences, j.prepareMember, j.noteHeartbeat, j.writeRegion, j.writeCredential, j.writeMembership,
+		j.read, j.prepareComponents, j.decide, j.checkOriginal, j.readRegion, j.reserve, j.forgetRemoval, j.admit,
+		j.recordAudiences, j.prepareMember, j.noteHeartbeat, j.writeRegion, j.writeCredential, j.writeMembership,
 		j.installComponents,
 	} {
 		if err := step(ctx); err != nil {
@@ -50,22 +51,24 @@ func Join(ctx context.Context, onBroker, onMember *rest.Config, o JoinOptions) (
 	return j.result, nil
 }
 
-// A joiner is one call of [Join]. Its steps run in the order of their declaration; each fills the fields that later steps use.
+// A joiner is one call of [Join]. Its steps run in the order of their declaration; each fills the fields that later
+// steps use.
 type joiner struct {
 	broker, member *cluster
 	brokerConfig   *rest.Config
 	memberConfig   *rest.Config
 
-	outdated     string                // by read: what to do about an old broker
-	input        joinInput             // by read and decide
-	install      *installer            // by prepareComponents
-	admission    Admission             // by decide; its audiences by recordAudiences
-	newNamespace bool                  // by decide: the broker namespace did not exist
-	former       *removal              // by decide: what is left of a member of this id that was removed; nil if nothing is
-	kubeconfig   []byte                // by decide
-	original     originalCheck         // by checkOriginal
-	account      corev1.ServiceAccount // by admit
-	result       JoinResult
+	outdated     string     // by read: what to do about an old broker
+	input        joinInput  // by read and decide
+	install      *installer // by prepareComponents
+	admission    Admission  // by decide; its audiences by recordAudiences
+	newNamespace bool       // by decide: the broker namespace did not exist
+	// by decide: what is left of a member of this id that was removed; nil if nothing is
+	former     *removal
+	kubeconfig []byte                // by decide
+	original   originalCheck         // by checkOriginal
+	account    corev1.ServiceAccount // by admit
+	result     JoinResult
 }
 
 // read reads what all decisions depend on.
@@ -75,7 +78,8 @@ func (j *joiner) read(ctx context.Context) error {
 		return err
 	}
 	if len(state.missing) > 0 {
-		return fmt.Errorf("the broker is not initialised: %s does not exist; run \"clusterset broker init\" first", describe(state.missing[0]))
+		return fmt.Errorf("the broker is not initialised: %s does not exist; run \"clusterset broker init\" first",
+			describe(state.missing[0]))
 	}
 	if err := state.checkNotNewer(); err != nil {
 		return err
@@ -115,7 +119,8 @@ func (j *joiner) readNoted(ctx context.Context) (wellknown.Noted, error) {
 	return wellknown.ParseNoted(note.Annotations[wellknown.AnnotationMembers], j.input.local.brokerUID()), err
 }
 
-// prepareComponents decides what is installed. It comes before the decision about networks, which depends on what the controller exports.
+// prepareComponents decides what is installed. It comes before the decision about networks, which depends on what the
+// controller exports.
 func (j *joiner) prepareComponents(ctx context.Context) error {
 	o := &j.input.options
 	if o.KeepComponents {
@@ -191,7 +196,8 @@ func (j *joiner) decide(ctx context.Context) error {
 	j.result = JoinResult{
 		ClusterID: a.ClusterID, ClusterSet: a.ClusterSet, Namespace: a.Spec.Namespace, Components: in.options.Components,
 		PodCIDRs: a.Spec.PodCIDRs, ServiceCIDRs: a.Spec.ServiceCIDRs, VIPCIDR: a.Spec.VIPCIDR,
-		SecondVIPCIDR: a.Spec.SecondVIPCIDR, VIP: in.vip.String(), Merge: string(in.merge), Networks: in.networkStates(), Warnings: slices.Concat(in.warnings(a), in.vipWarnings(a.Spec)),
+		SecondVIPCIDR: a.Spec.SecondVIPCIDR, VIP: in.vip.String(), Merge: string(in.merge), Networks: in.networkStates(),
+		Warnings: slices.Concat(in.warnings(a), in.vipWarnings(a.Spec)),
 	}
 	j.result.Warnings = append(j.result.Warnings, slices.Concat(j.member.skipped, j.broker.skipped)...)
 	if j.outdated != "" {
@@ -207,12 +213,14 @@ func (j *joiner) decide(ctx context.Context) error {
 // checkOriginal fails if this cluster may be a copy of the member.
 func (j *joiner) checkOriginal(ctx context.Context) error {
 	j.original = originalCheck{
-		member: j.member, broker: j.broker, namespace: j.input.options.Namespace, brokerNamespace: j.admission.Spec.Namespace, takeOver: j.input.options.TakeOver,
+		member: j.member, broker: j.broker, namespace: j.input.options.Namespace,
+		brokerNamespace: j.admission.Spec.Namespace, takeOver: j.input.options.TakeOver,
 	}
 	return j.original.run(ctx, j.newNamespace)
 }
 
-// noteHeartbeat lets the controller go on at once. After a takeover, heartbeats of the other cluster may still arrive for a while.
+// noteHeartbeat lets the controller go on at once. After a takeover, heartbeats of the other cluster may still arrive
+// for a while.
 func (j *joiner) noteHeartbeat(ctx context.Context) error {
 	var until time.Time
 	if o := j.original; o.unnoted != nil {
@@ -232,12 +240,14 @@ func (j *joiner) takesOver() bool { return j.input.options.TakeOver && !j.newNam
 // readRegion decides on the region of the cluster.
 func (j *joiner) readRegion(ctx context.Context) (err error) {
 	regions, unread := regionsOfNodes(ctx, j.member)
-	j.result.Region, j.result.RegionOfNodes, err = decideRegion(j.input.options.Region, j.input.local.region, regions, unread)
+	j.result.Region, j.result.RegionOfNodes, err = decideRegion(j.input.options.Region, j.input.local.region, regions,
+		unread)
 	return err
 }
 
-// readNamespace sets the bounds of the member's tokens, and the annotations of earlier joins. An unmarked namespace of a
-// cluster that left, or sends no heartbeat, may come from a backup of the broker: Joined then ends the marks of the others.
+// readNamespace sets the bounds of the member's tokens, and the annotations of earlier joins. An unmarked namespace of
+// a cluster that left, or sends no heartbeat, may come from a backup of the broker: Joined then ends the marks of the
+// others.
 func (j *joiner) readNamespace(ctx context.Context, a *Admission) error {
 	namespace, err := j.broker.find(ctx, toUnstructured(a.namespace()))
 	if err != nil {
@@ -254,7 +264,8 @@ func (j *joiner) readNamespace(ctx context.Context, a *Admission) error {
 	a.Joined = namespace.GetAnnotations()[broker.AnnotationJoined]
 	heartbeat, err := j.broker.heartbeat(ctx, a.Spec.Namespace)
 	now := j.input.options.Now()
-	if j.input.local.membership == nil || heartbeat != nil && now.Sub(heartbeat.RenewTime.Time) > broker.HeartbeatTTL(heartbeat, time.Minute) {
+	if j.input.local.membership == nil || heartbeat != nil &&
+		now.Sub(heartbeat.RenewTime.Time) > broker.HeartbeatTTL(heartbeat, time.Minute) {
 		a.Joined = now.UTC().Format(time.RFC3339Nano)
 	}
 	return err
@@ -270,8 +281,8 @@ func (j *joiner) quota(ctx context.Context, a Admission) (Quota, error) {
 	return a.Quota.or(existing), err
 }
 
-// recordAudiences lets the member request tokens for the audiences of the broker's API server and no others. Only a token request
-// says which they are, and it needs the service account; so the namespace is written once more.
+// recordAudiences lets the member request tokens for the audiences of the broker's API server and no others. Only a
+// token request says which they are, and it needs the service account; so the namespace is written once more.
 func (j *joiner) recordAudiences(ctx context.Context) error {
 	if j.input.options.DryRun != DryRunNone {
 		return nil
@@ -329,8 +340,8 @@ func (j *joiner) sayNetworks() {
 	}
 }
 
-// reserve writes the Member, which reserves the cluster id and the VIP CIDRs. Another cluster can join at the same moment, so the
-// members are read and checked once more.
+// reserve writes the Member, which reserves the cluster id and the VIP CIDRs. Another cluster can join at the same
+// moment, so the members are read and checked once more.
 func (j *joiner) reserve(ctx context.Context) error {
 	_, err := j.broker.apply(ctx, toUnstructured(j.admission.member()), "")
 	if err != nil && !apierrors.IsInvalid(err) {
@@ -344,7 +355,8 @@ func (j *joiner) reserve(ctx context.Context) error {
 		return listErr
 	}
 	j.input.members = members
-	// The kube-system UID of a Member cannot change: that the apply was invalid usually means that another cluster has the id.
+	// The kube-system UID of a Member cannot change: that the apply was invalid usually means that another cluster has the
+	// id.
 	if taken := j.input.checkID(j.admission.ClusterID); taken != nil {
 		return taken
 	}
@@ -360,8 +372,8 @@ func (j *joiner) reserve(ctx context.Context) error {
 	return nil
 }
 
-// forgetRemoval deletes the namespace that a removal has left, with its account: that may be of another cluster, and it may have tokens
-// that are still valid.
+// forgetRemoval deletes the namespace that a removal has left, with its account: that may be of another cluster, and it
+// may have tokens that are still valid.
 func (j *joiner) forgetRemoval(ctx context.Context) error {
 	if j.former == nil {
 		return nil
@@ -401,8 +413,8 @@ func (j *joiner) admit(ctx context.Context) error {
 	return nil
 }
 
-// prepareMember writes what the member needs before the controller can start: CRDs, policies, the namespace of the controller, and
-// the cluster id.
+// prepareMember writes what the member needs before the controller can start: CRDs, policies, the namespace of the
+// controller, and the cluster id.
 func (j *joiner) prepareMember(ctx context.Context) error {
 	local := j.input.local
 	if err := j.member.install(ctx, memberCRDs(), false); err != nil {
@@ -448,8 +460,8 @@ func (j *joiner) writeCredential(ctx context.Context) (err error) {
 	return err
 }
 
-// writeMembership is the last step: now the cluster is a member. It also ends a leave that was interrupted, because the annotation
-// of the leave is not applied again.
+// writeMembership is the last step: now the cluster is a member. It also ends a leave that was interrupted, because the
+// annotation of the leave is not applied again.
 func (j *joiner) writeMembership(ctx context.Context) error {
 	_, err := j.member.apply(ctx, j.input.local.membershipProperty(j.result.ClusterSet, map[string]string{
 		broker.AnnotationBrokerUID: string(j.input.brokerUID),
@@ -461,7 +473,8 @@ func (j *joiner) writeMembership(ctx context.Context) error {
 func granted(err error) error {
 	// Quotas answer Forbidden, too, in other words.
 	if apierrors.IsForbidden(err) && strings.Contains(err.Error(), " cannot ") {
-		return fmt.Errorf("%w; deploy/join/member.yaml and deploy/join/broker.yaml grant what join needs in the cluster and on the broker", err)
+		return fmt.Errorf(
+			"%w; deploy/join/member.yaml and deploy/join/broker.yaml grant what join needs in the cluster and on the broker", err)
 	}
 	return err
 }

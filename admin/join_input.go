@@ -17,9 +17,9 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
-// A joinInput is everything that decides whether a cluster can join, and with which id, clusterset name, broker namespace and
-// networks. joiner reads it from both clusters. The methods compute from it and contact no API server; an error says why the
-// cluster cannot join and what to do about it (docs/spec/controller.md 7).
+// A joinInput is everything that decides whether a cluster can join, and with which id, clusterset name, broker
+// namespace and networks. joiner reads it from both clusters. The methods compute from it and contact no API server; an
+// error says why the cluster cannot join and what to do about it (docs/spec/controller.md 7).
 type joinInput struct {
 	options   JoinOptions
 	local     localState
@@ -67,11 +67,14 @@ func (in *joinInput) clusterID() (string, error) {
 	}
 	switch {
 	case want == "" && have == "":
-		return "", fmt.Errorf("no cluster id: want --cluster-id; --cluster-id=%s uses the UID of Namespace kube-system", ByKubeSystem)
+		return "", fmt.Errorf("no cluster id: want --cluster-id; --cluster-id=%s uses the UID of Namespace kube-system",
+			ByKubeSystem)
 	case want == "":
 		want = have
 	case have != "" && want != have && in.local.membership != nil:
-		return "", fmt.Errorf("cluster id %q: this cluster is a member with the id %q; run \"clusterset leave\" first, or join with that id", want, have)
+		return "", fmt.Errorf(
+			"cluster id %q: this cluster is a member with the id %q; run \"clusterset leave\" first, or join with that id",
+			want, have)
 	}
 	if !broker.IsClusterID(want) {
 		return "", fmt.Errorf("cluster id %q: %s", want, wantClusterID)
@@ -87,14 +90,16 @@ func (in *joinInput) checkBroker() error {
 		return errors.New("broker and member are the same cluster, whose EndpointSlices all members could read: " +
 			"want a control plane of its own as the broker, or --allow-same-cluster")
 	case in.local.membership != nil && !isManaged(in.local.membership):
-		return fmt.Errorf("this cluster is a member of clusterset %q, which is not managed by clusterset: leave that clusterset first, so that "+
-			"ClusterProperty %s no longer exists", in.local.clusterSet(), in.local.membership.GetName())
+		return fmt.Errorf(
+			"this cluster is a member of clusterset %q, which is not managed by clusterset: leave that clusterset first, so that "+
+				"ClusterProperty %s no longer exists", in.local.clusterSet(), in.local.membership.GetName())
 	case joined != "" && joined != in.brokerUID && !in.options.ReplaceBroker:
 		return fmt.Errorf("this cluster joined the broker with kube-system UID %s, and this broker has UID %s: "+
 			"run \"clusterset leave\" with the old broker first (--force if it no longer exists), or join with --replace-broker if this broker replaces it",
 			joined, in.brokerUID)
 	case in.options.ClusterSet != "" && in.local.membership != nil && in.local.clusterSet() != in.options.ClusterSet:
-		return fmt.Errorf("clusterset %q: this cluster is a member of %q; run \"clusterset leave\" first", in.options.ClusterSet, in.local.clusterSet())
+		return fmt.Errorf("clusterset %q: this cluster is a member of %q; run \"clusterset leave\" first",
+			in.options.ClusterSet, in.local.clusterSet())
 	}
 	return nil
 }
@@ -105,11 +110,14 @@ func (in *joinInput) checkID(id string) error {
 		m := &in.members[i]
 		own := m.Spec.KubeSystemUID == string(in.local.uid)
 		if m.Name == id && !own {
-			return fmt.Errorf("cluster id %q is taken by the cluster with kube-system UID %s: run \"clusterset leave\" in that cluster first "+
-				"(\"clusterset broker remove %s\" if it no longer exists), or choose another id", id, m.Spec.KubeSystemUID, id)
+			return fmt.Errorf(
+				"cluster id %q is taken by the cluster with kube-system UID %s: run \"clusterset leave\" in that cluster first "+
+					"(\"clusterset broker remove %s\" if it no longer exists), or choose another id", id, m.Spec.KubeSystemUID, id)
 		}
 		if m.Name != id && own {
-			return fmt.Errorf("cluster id %q: this cluster has the id %q on the broker; run \"clusterset leave\" first, or join with that id", id, m.Name)
+			return fmt.Errorf(
+				"cluster id %q: this cluster has the id %q on the broker; run \"clusterset leave\" first, or join with that id",
+				id, m.Name)
 		}
 	}
 	return nil
@@ -124,7 +132,8 @@ func (in *joinInput) member(id string) *v1alpha1.Member {
 	return &in.members[i]
 }
 
-// declared returns the networks of this cluster with their stamp: from its Member, or from the controller's note if that is newer.
+// declared returns the networks of this cluster with their stamp: from its Member, or from the controller's note if
+// that is newer.
 func (in *joinInput) declared(id string) (spec v1alpha1.MemberSpec, since int64) {
 	if m := in.member(id); m != nil {
 		spec, since = m.Spec, m.Stamp()
@@ -146,8 +155,8 @@ func (in *joinInput) stamp(a Admission) int64 {
 	return max(in.options.Now().UnixMicro(), since+1)
 }
 
-// otherClusterSet returns the name of the clusterset that the other members are in, and one of them; "" if no Member has a name.
-// If they disagree, the oldest Member decides.
+// otherClusterSet returns the name of the clusterset that the other members are in, and one of them; "" if no Member
+// has a name. If they disagree, the oldest Member decides.
 func (in *joinInput) otherClusterSet(id string) (name, member string) {
 	var oldest *v1alpha1.Member
 	for i := range in.members {
@@ -165,8 +174,8 @@ func (in *joinInput) otherClusterSet(id string) (name, member string) {
 	return oldest.Annotations[broker.AnnotationClusterSet], oldest.Name
 }
 
-// clusterSet returns the name of the clusterset that the cluster will be in. All members of a broker have one name; a member keeps
-// the name that it has.
+// clusterSet returns the name of the clusterset that the cluster will be in. All members of a broker have one name; a
+// member keeps the name that it has.
 func (in *joinInput) clusterSet(id string) (string, error) {
 	others, member := in.otherClusterSet(id)
 	has := in.local.clusterSet()
@@ -174,7 +183,8 @@ func (in *joinInput) clusterSet(id string) (string, error) {
 		has = m.Annotations[broker.AnnotationClusterSet]
 	}
 	if in.options.ClusterSet != "" && others != "" && in.options.ClusterSet != others && in.options.ClusterSet != has {
-		return "", fmt.Errorf("clusterset %q: member %q of this broker is in clusterset %q; want that name, or no --clusterset",
+		return "", fmt.Errorf(
+			"clusterset %q: member %q of this broker is in clusterset %q; want that name, or no --clusterset",
 			in.options.ClusterSet, member, others)
 	}
 	return cmp.Or(in.options.ClusterSet, has, others, DefaultClusterSet), nil
@@ -194,7 +204,9 @@ func (in *joinInput) namespace(id string) (string, error) {
 	}
 	namespace := broker.NamespaceName(prefix, id)
 	if m != nil && m.Spec.Namespace != namespace {
-		return "", fmt.Errorf("namespace prefix %q: the broker namespace of this member is %s; run \"clusterset leave\" first", prefix, m.Spec.Namespace)
+		return "", fmt.Errorf(
+			"namespace prefix %q: the broker namespace of this member is %s; run \"clusterset leave\" first", prefix,
+			m.Spec.Namespace)
 	}
 	return namespace, nil
 }

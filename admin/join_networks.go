@@ -14,13 +14,16 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
-// declareNetworks sets the networks that the cluster will declare: those of the flags, of an earlier join, or those found in it.
+// declareNetworks sets the networks that the cluster will declare: those of the flags, of an earlier join, or those
+// found in it.
 func (in *joinInput) declareNetworks(id string) (err error) {
 	declared, _ := in.declared(id)
-	if in.pods, err = declaredCIDRs("pod", in.options.PodCIDRs, declared.PodCIDRs, networks.Prefixes(in.found.Pods)); err != nil {
+	if in.pods, err = declaredCIDRs("pod", in.options.PodCIDRs, declared.PodCIDRs,
+		networks.Prefixes(in.found.Pods)); err != nil {
 		return err
 	}
-	in.services, err = declaredCIDRs("service", in.options.ServiceCIDRs, declared.ServiceCIDRs, networks.Prefixes(in.found.Services))
+	in.services, err = declaredCIDRs("service", in.options.ServiceCIDRs, declared.ServiceCIDRs,
+		networks.Prefixes(in.found.Services))
 	return err
 }
 
@@ -34,20 +37,22 @@ func (in *joinInput) admitNetworks(a *Admission) (err error) {
 	return err
 }
 
-// checkNetworks returns an error if an address that this cluster exports could be one of another member, or the other way round: no
-// cluster imports addresses in its own networks, whose traffic would go to its own Pods and Services (docs/spec/controller.md 9.3).
-// Service CIDRs of clusters that export Pods may be the same.
+// checkNetworks returns an error if an address that this cluster exports could be one of another member, or the other
+// way round: no cluster imports addresses in its own networks, whose traffic would go to its own Pods and Services
+// (docs/spec/controller.md 9.3). Service CIDRs of clusters that export Pods may be the same.
 func (in *joinInput) checkNetworks(id string) error {
 	if in.options.AllowOverlap {
 		return nil
 	}
 	if o := in.overlapping(id); o != "" {
-		return errors.New(o + ": want networks that no other member has; with --allow-overlap no endpoint in both is imported")
+		return errors.New(o +
+			": want networks that no other member has; with --allow-overlap no endpoint in both is imported")
 	}
 	return nil
 }
 
-// overlapping says which network that this cluster declares overlaps with one of another member, "" if there is no overlap.
+// overlapping says which network that this cluster declares overlaps with one of another member, "" if there is no
+// overlap.
 func (in *joinInput) overlapping(id string) string {
 	for i := range in.members {
 		m := &in.members[i]
@@ -84,7 +89,8 @@ func claimsOf(cidrs []string, member string) []claim {
 	return all
 }
 
-// vipCIDRs returns the networks from which the cluster will allocate clusterset IPs, "" for none: the first, and the one of the other IP family.
+// vipCIDRs returns the networks from which the cluster will allocate clusterset IPs, "" for none: the first, and the
+// one of the other IP family.
 func (in *joinInput) vipCIDRs(id string) (first, second string, err error) {
 	pools, err := merge.ParseVIPNetworks(strings.Split(cmp.Or(in.options.VIPPool, merge.DefaultVIPNetworks.String()), ","))
 	if err != nil {
@@ -120,7 +126,8 @@ func (in *joinInput) keptOrFree(id string, pools merge.VIPNetworks) ([]netip.Pre
 	return all, nil
 }
 
-// keptVIPCIDRs returns the VIP CIDRs of the cluster, also those from before a restore of the broker, unless another member has them.
+// keptVIPCIDRs returns the VIP CIDRs of the cluster, also those from before a restore of the broker, unless another
+// member has them.
 func (in *joinInput) keptVIPCIDRs(id string) []netip.Prefix {
 	spec, since := in.declared(id)
 	if m := in.member(id); m != nil && m.Stamp() == since {
@@ -130,8 +137,8 @@ func (in *joinInput) keptVIPCIDRs(id string) []netip.Prefix {
 	return slices.DeleteFunc(had, func(p netip.Prefix) bool { _, taken := overlap(p, in.vipClaims(id)); return taken })
 }
 
-// lackedVIPFamilies returns the IP families, true for IPv4, that still need a VIP CIDR: with [VIPAuto] the families of the
-// Services, else those of VIP CIDRs that another member took.
+// lackedVIPFamilies returns the IP families, true for IPv4, that still need a VIP CIDR: with [VIPAuto] the families of
+// the Services, else those of VIP CIDRs that another member took.
 func (in *joinInput) lackedVIPFamilies(id string, kept []netip.Prefix) []bool {
 	var wanted []bool
 	if in.options.VIPCIDR == VIPAuto {
@@ -173,13 +180,15 @@ func (in *joinInput) givenVIPCIDRs(id string, texts []string, pools merge.VIPNet
 			return nil, fmt.Errorf("vip CIDR %s is not in %s: want a part of --vip-cidr-pool", p, pool)
 		}
 		if other, ok := overlap(p, in.vipClaims(id)); ok {
-			return nil, fmt.Errorf("vip CIDR %s overlaps with %s of %s: want a free network; --vip-cidr=%s chooses one", p, other.network, other.by, VIPAuto)
+			return nil, fmt.Errorf("vip CIDR %s overlaps with %s of %s: want a free network; --vip-cidr=%s chooses one", p,
+				other.network, other.by, VIPAuto)
 		}
 	}
 	return all, nil
 }
 
-// vipClaims lists the networks that the VIP CIDR of this cluster must not overlap with: those of the cluster and of all members.
+// vipClaims lists the networks that the VIP CIDR of this cluster must not overlap with: those of the cluster and of all
+// members.
 func (in *joinInput) vipClaims(id string) []claim {
 	all := claimsOf(slices.Concat(prefixStrings(in.pods), prefixStrings(in.services)), id)
 	for i := range in.members {
@@ -276,7 +285,8 @@ func statesOf(of string, declared []netip.Prefix, found []networks.Network, flag
 	return all
 }
 
-// outsideWarnings says which Pods have addresses that will not be declared, and what could not be read to find that out.
+// outsideWarnings says which Pods have addresses that will not be declared, and what could not be read to find that
+// out.
 func (in *joinInput) outsideWarnings() []string {
 	var all []string
 	if in.podsOutside.Count > 0 {
@@ -294,7 +304,8 @@ func (in *joinInput) outsideWarnings() []string {
 	return all
 }
 
-// nodesNotice says that addresses of Nodes will not be declared, which is usual: they matter to Pods in the network of the host alone.
+// nodesNotice says that addresses of Nodes will not be declared, which is usual: they matter to Pods in the network of
+// the host alone.
 func (in *joinInput) nodesNotice() []string {
 	if in.nodesOutside.Count == 0 {
 		return nil

@@ -18,7 +18,8 @@ const ByKubeSystem = "kube-system-uid"
 
 // Special values of [JoinOptions].VIPCIDR.
 const (
-	VIPAuto = "auto" // keep the VIP CIDRs of the member, and take the first free one of each IP family of its Services that lacks one
+	// keep the VIP CIDRs of the member, and take the first free one of each IP family of its Services that lacks one
+	VIPAuto = "auto"
 	VIPNone = "none" // give up the VIP CIDRs
 )
 
@@ -33,10 +34,12 @@ type JoinOptions struct {
 	Region     string // the ClusterProperty region.topology.k8s.io of the cluster, or [RegionAuto]; "" leaves it as it is
 
 	PodCIDRs, ServiceCIDRs []string // at most 64 each; if empty, those found in the cluster
-	VIPCIDR                string   // one network of each IP family, separated by a comma, [VIPAuto] or [VIPNone]; "" keeps those of the member
-	VIPPool                string   // networks that contain the VIP CIDRs of all members, in the same form; "" are those of the clusterset, or the default
-	Endpoints              string   // "pod_ip" or "service_ip": which of the networks the cluster exports addresses of
-	AllowOverlap           bool     // the networks may overlap with those of other members
+	// one network of each IP family, separated by a comma, [VIPAuto] or [VIPNone]; "" keeps those of the member
+	VIPCIDR string
+	// networks that contain the VIP CIDRs of all members, in the same form; "" are those of the clusterset, or the default
+	VIPPool      string
+	Endpoints    string // "pod_ip" or "service_ip": which of the networks the cluster exports addresses of
+	AllowOverlap bool   // the networks may overlap with those of other members
 
 	BrokerServer     string        // URL by which the member reaches the broker; "" is that of the broker configuration
 	CredentialLife   time.Duration // longest lifetime of a token, at least 10 minutes; the broker may grant less
@@ -45,12 +48,13 @@ type JoinOptions struct {
 	TakeOver         bool // another cluster may renew the heartbeat of this one: its credential ends
 	ReplaceBroker    bool // the broker may have another kube-system UID than the one that the cluster joined
 
-	Components     []Component   // what to install in the member; if empty, nothing
-	KeepComponents bool          // install those of the join before instead or, if there was none, DefaultComponents
-	Values         Values        // for the manifests of the components
-	DNS            DNSOptions    // how to wire the cluster's DNS server; Join sets the Service
-	Wait           bool          // until new Pods run, the controller renews its heartbeat and the DNS server is ready, at most Timeout each
-	Timeout        time.Duration // of each wait
+	Components     []Component // what to install in the member; if empty, nothing
+	KeepComponents bool        // install those of the join before instead or, if there was none, DefaultComponents
+	Values         Values      // for the manifests of the components
+	DNS            DNSOptions  // how to wire the cluster's DNS server; Join sets the Service
+	// until new Pods run, the controller renews its heartbeat and the DNS server is ready, at most Timeout each
+	Wait    bool
+	Timeout time.Duration // of each wait
 
 	Now func() time.Time // [time.Now] if nil
 }

@@ -50,7 +50,8 @@ func joinInputs() *joinInput {
 		members: []v1alpha1.Member{{
 			ObjectMeta: metav1.ObjectMeta{Name: "stranger", Annotations: map[string]string{broker.AnnotationClusterSet: "demo"}},
 			Spec: v1alpha1.MemberSpec{
-				KubeSystemUID: strangerUID, PodCIDRs: []string{"10.9.0.0/16"}, ServiceCIDRs: []string{"10.102.0.0/16"}, VIPCIDR: "243.0.0.0/16",
+				KubeSystemUID: strangerUID, PodCIDRs: []string{"10.9.0.0/16"}, ServiceCIDRs: []string{"10.102.0.0/16"},
+				VIPCIDR: "243.0.0.0/16",
 			},
 		}},
 	}
@@ -84,7 +85,8 @@ func TestBadJoins(t *testing.T) {
 		change func(*joinInput)
 		want   string
 	}{
-		{"no id", func(in *joinInput) { in.options.ClusterID = "" }, "no cluster id: want --cluster-id; --cluster-id=kube-system-uid uses the UID"},
+		{"no id", func(in *joinInput) { in.options.ClusterID = "" },
+			"no cluster id: want --cluster-id; --cluster-id=kube-system-uid uses the UID"},
 		{"id of no form", func(in *joinInput) { in.options.ClusterID = "East" }, `cluster id "East": want one RFC 1123 label, or two joined by a dot`},
 		{
 			"id is taken", func(in *joinInput) { in.options.ClusterID = "stranger" },
@@ -102,7 +104,10 @@ func TestBadJoins(t *testing.T) {
 			`service CIDR 10.102.0.0/16 overlaps with 10.102.0.0/16 of member "stranger": want networks that no other member has`,
 		},
 		{
-			"pod CIDRs overlap", func(in *joinInput) { in.options.AllowOverlap, in.options.PodCIDRs = false, []string{"10.8.0.0/15"} },
+			"pod CIDRs overlap", func(in *joinInput) {
+				in.options.AllowOverlap, in.options.PodCIDRs = false,
+					[]string{"10.8.0.0/15"}
+			},
 			`pod CIDR 10.8.0.0/15 overlaps with 10.9.0.0/16 of member "stranger": want networks that no other member has`,
 		},
 		{
@@ -149,7 +154,8 @@ func TestBadJoins(t *testing.T) {
 
 	for want, config := range map[string]*rest.Config{
 		`broker server "http://broker": want a URL such as https://`: {Host: "http://broker"},
-		"insecure-skip-tls-verify":                                   {Host: "https://broker", TLSClientConfig: rest.TLSClientConfig{Insecure: true}},
+		"insecure-skip-tls-verify": {Host: "https://broker",
+			TLSClientConfig: rest.TLSClientConfig{Insecure: true}},
 	} {
 		if _, err := memberKubeconfig(config, "", "ns"); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("kubeconfig for %s: error %v, want %s", config.Host, err, want)
@@ -171,7 +177,8 @@ func TestAdmission(t *testing.T) {
 	a, err := in.admit()
 	if warnings := strings.Join(in.warnings(a), "\n"); err != nil || a.ClusterID != "east" ||
 		!strings.Contains(warnings, `this cluster is in clusterset "demo", but member "stranger" of this broker is in "other"`) {
-		t.Errorf("joined as %s with error %v, warnings %q, want east, and a warning of the other clusterset", a.ClusterID, err, warnings)
+		t.Errorf("joined as %s with error %v, warnings %q, want east, and a warning of the other clusterset", a.ClusterID,
+			err, warnings)
 	}
 }
 
@@ -189,7 +196,8 @@ func TestBadJoin(t *testing.T) {
 	if err := east.Apply(t.Context(), old); err != nil {
 		t.Fatal(err)
 	}
-	badJoin{name: "a CRD that is too old", want: "CRD serviceimports.multicluster.x-k8s.io has no field spec.ips at v1beta1: update it"}.test(t, onBroker, east)
+	badJoin{name: "a CRD that is too old",
+		want: "CRD serviceimports.multicluster.x-k8s.io has no field spec.ips at v1beta1: update it"}.test(t, onBroker, east)
 }
 
 func wantWarning(t *testing.T, j JoinResult, want string) {
@@ -220,7 +228,8 @@ func TestPodCIDRsOfNodes(t *testing.T) {
 			for _, p := range prefixes(t, tt.nodes) {
 				in.found.Pods = append(in.found.Pods, networks.Network{Prefix: p, Source: "Nodes", PerNode: true})
 			}
-			if got := strings.Join(in.warnings(Admission{}), "\n"); !strings.HasPrefix(got, tt.want) || (got == "") != (tt.want == "") {
+			if got := strings.Join(in.warnings(Admission{}), "\n"); !strings.HasPrefix(got, tt.want) ||
+				(got == "") != (tt.want == "") {
 				t.Errorf("warnings %q, want %q", got, tt.want)
 			}
 		})
@@ -236,7 +245,8 @@ func dropField(crd *unstructured.Unstructured, name string) {
 	_ = unstructured.SetNestedSlice(crd.Object, all, "spec", "versions")
 }
 
-// TestClusterSetName: all members of a broker have one name; a member keeps the name that it has, also after an interrupted join.
+// TestClusterSetName: all members of a broker have one name; a member keeps the name that it has, also after an
+// interrupted join.
 func TestClusterSetName(t *testing.T) {
 	member := func(id, name string) v1alpha1.Member {
 		m := v1alpha1.Member{ObjectMeta: metav1.ObjectMeta{Name: id}}
@@ -255,7 +265,8 @@ func TestClusterSetName(t *testing.T) {
 		{name: "beside others", members: []v1alpha1.Member{member("west", "prod")}, want: "prod"},
 		{name: "beside older ones", members: []v1alpha1.Member{member("west", "")}, given: "prod", want: "prod"},
 		{name: "another than others", members: []v1alpha1.Member{member("west", "prod")}, given: "test", wantErr: `is in clusterset "prod"; want that name`},
-		{name: "the one it has, beside another", members: []v1alpha1.Member{member("west", "prod")}, given: "test", has: "test", want: "test"},
+		{name: "the one it has, beside another", members: []v1alpha1.Member{member("west", "prod")}, given: "test",
+			has: "test", want: "test"},
 		{name: "after an interrupted join", members: []v1alpha1.Member{member("east", "prod")}, want: "prod"},
 	} {
 		in := &joinInput{options: JoinOptions{ClusterSet: tt.given}, members: tt.members}
@@ -280,10 +291,12 @@ func TestOverlap(t *testing.T) {
 	}{
 		{name: "none", pods: "10.1.0.0/16", services: "10.97.0.0/16"},
 		{name: "services of clusters that export Pods", pods: "10.1.0.0/16", services: "10.96.0.0/16"},
-		{name: "services of clusters that export them", pods: "10.1.0.0/16", services: "10.96.0.0/12", endpoints: "service_ip",
-			want: `service CIDR 10.96.0.0/12 overlaps with 10.96.0.0/16 of member "west"`},
+		{name: "services of clusters that export them", pods: "10.1.0.0/16", services: "10.96.0.0/12",
+			endpoints: "service_ip",
+			want:      `service CIDR 10.96.0.0/12 overlaps with 10.96.0.0/16 of member "west"`},
 		{name: "pods", pods: "10.1.0.0/16 10.2.7.0/24", want: `pod CIDR 10.2.7.0/24 overlaps with 10.2.0.0/16 of member "west"`},
-		{name: "pods of a cluster that does not export them", pods: "10.2.0.0/16", services: "10.97.0.0/16", endpoints: "service_ip"},
+		{name: "pods of a cluster that does not export them", pods: "10.2.0.0/16", services: "10.97.0.0/16",
+			endpoints: "service_ip"},
 		{name: "pods and its services", pods: "10.96.7.0/24", want: `pod CIDR 10.96.7.0/24 overlaps with 10.96.0.0/16 of member "west"`},
 		{name: "services and its pods", services: "10.2.0.0/16", want: `service CIDR 10.2.0.0/16 overlaps with 10.2.0.0/16 of member "west"`},
 	} {
@@ -303,7 +316,8 @@ func TestOverlap(t *testing.T) {
 		if err := in.checkNetworks("east"); err != nil {
 			t.Errorf("%s, allowed: %v", tt.name, err)
 		}
-		if warned := strings.Contains(strings.Join(in.warnings(Admission{ClusterID: "east"}), "\n"), "overlaps"); warned != (tt.want != "") {
+		if warned := strings.Contains(strings.Join(in.warnings(Admission{ClusterID: "east"}), "\n"),
+			"overlaps"); warned != (tt.want != "") {
 			t.Errorf("%s, allowed: warned %t", tt.name, warned)
 		}
 	}

@@ -15,8 +15,8 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 )
 
-// Leave takes a cluster out of its clusterset (docs/spec/controller.md 7). The package comment has the order of its writes. The cluster
-// keeps its id and its ServiceExports. After an interruption, a second call does the rest.
+// Leave takes a cluster out of its clusterset (docs/spec/controller.md 7). The package comment has the order of its
+// writes. The cluster keeps its id and its ServiceExports. After an interruption, a second call does the rest.
 //
 // With Force, onBroker may be nil.
 func Leave(ctx context.Context, onBroker, onMember *rest.Config, o LeaveOptions) (LeaveResult, error) {
@@ -30,11 +30,13 @@ func Leave(ctx context.Context, onBroker, onMember *rest.Config, o LeaveOptions)
 			return LeaveResult{}, fmt.Errorf("leave: %w", err)
 		}
 	} else if !o.Force {
-		return LeaveResult{}, errors.New("leave: no broker: want the kubeconfig of its administrator (--broker-kubeconfig), " +
-			"or --force if the broker no longer exists")
+		return LeaveResult{}, errors.New(
+			"leave: no broker: want the kubeconfig of its administrator (--broker-kubeconfig), " +
+				"or --force if the broker no longer exists")
 	}
 	for _, step := range []func(context.Context) error{
-		l.read, l.checkOriginal, l.announce, l.mark, l.withdrawExports, l.removeImports, l.removeAdmission, l.removeMembership,
+		l.read, l.checkOriginal, l.announce, l.mark, l.withdrawExports, l.removeImports, l.removeAdmission,
+		l.removeMembership,
 	} {
 		if err := step(ctx); err != nil {
 			return LeaveResult{}, fmt.Errorf("leave: %w", err)
@@ -64,7 +66,8 @@ func (l *leaver) read(ctx context.Context) (err error) {
 		return err
 	}
 	if l.local.membership != nil && !isManaged(l.local.membership) {
-		return fmt.Errorf("this cluster is a member of clusterset %q, which is not managed by clusterset: leave it with the tool that joined it",
+		return fmt.Errorf(
+			"this cluster is a member of clusterset %q, which is not managed by clusterset: leave it with the tool that joined it",
 			l.local.clusterSet())
 	}
 	l.result.ClusterID = l.local.clusterID()
@@ -89,8 +92,9 @@ func (l *leaver) readBroker(ctx context.Context) error {
 		return fmt.Errorf("%w; --force cleans up only the member", err)
 	}
 	if joined := l.local.brokerUID(); joined != "" && joined != uid {
-		return fmt.Errorf("this cluster joined the broker with kube-system UID %s, and this broker has UID %s: want the broker that it joined, "+
-			"or --force if that no longer exists", joined, uid)
+		return fmt.Errorf(
+			"this cluster joined the broker with kube-system UID %s, and this broker has UID %s: want the broker that it joined, "+
+				"or --force if that no longer exists", joined, uid)
 	}
 	objects, err := l.broker.listObjects(ctx, v1alpha1.Members, "")
 	if err != nil {
@@ -102,21 +106,25 @@ func (l *leaver) readBroker(ctx context.Context) error {
 		m := &members[i]
 		if m.Spec.KubeSystemUID == string(l.local.uid) {
 			l.result.ClusterID, l.result.Namespace = m.Name, m.Spec.Namespace
-			l.removal = &removal{broker: l.broker, member: m, admission: Admission{ClusterID: m.Name, Spec: m.Spec}, now: l.options.now(), leaving: true}
+			l.removal = &removal{broker: l.broker, member: m, admission: Admission{ClusterID: m.Name, Spec: m.Spec},
+				now: l.options.now(), leaving: true}
 			return nil
 		}
 	}
-	// No Member has the kube-system UID of this cluster. If another cluster has the id, everything with that id is the other's.
-	// If no cluster has it, somebody may have deleted the Member alone.
-	if id := l.local.clusterID(); id != "" && !slices.ContainsFunc(members, func(m v1alpha1.Member) bool { return m.Name == id }) {
+	// No Member has the kube-system UID of this cluster. If another cluster has the id, everything with that id is the
+	// other's. If no cluster has it, somebody may have deleted the Member alone.
+	if id := l.local.clusterID(); id != "" && !slices.ContainsFunc(members,
+		func(m v1alpha1.Member) bool { return m.Name == id }) {
 		l.result.Namespace = l.guessNamespace(ctx, id)
 		spec := v1alpha1.MemberSpec{Namespace: l.result.Namespace, KubeSystemUID: string(l.local.uid)}
-		l.removal = &removal{broker: l.broker, admission: Admission{ClusterID: id, Spec: spec}, now: l.options.now(), leaving: true}
+		l.removal = &removal{broker: l.broker, admission: Admission{ClusterID: id, Spec: spec}, now: l.options.now(),
+			leaving: true}
 	}
 	return nil
 }
 
-// guessNamespace returns the broker namespace of a cluster without a Member: that of its credential, or that of the prefix.
+// guessNamespace returns the broker namespace of a cluster without a Member: that of its credential, or that of the
+// prefix.
 func (l *leaver) guessNamespace(ctx context.Context, id string) string {
 	if secret, err := l.member.secret(ctx, l.options.Namespace); err == nil && secret != nil {
 		_, namespace, err := credentialConfig(secret)
@@ -132,7 +140,8 @@ func (l *leaver) checkOriginal(ctx context.Context) error {
 	if l.removal == nil || l.options.TakeOver {
 		return nil
 	}
-	check := &originalCheck{member: l.member, broker: l.broker, namespace: l.options.Namespace, brokerNamespace: l.removal.admission.Spec.Namespace}
+	check := &originalCheck{member: l.member, broker: l.broker, namespace: l.options.Namespace,
+		brokerNamespace: l.removal.admission.Spec.Namespace}
 	return check.run(ctx, false)
 }
 
@@ -165,7 +174,8 @@ func (l *leaver) removeImports(ctx context.Context) error {
 	foreign, err := l.member.removeImports(ctx, func(ctx context.Context, o *unstructured.Unstructured) error {
 		err := l.member.tryDelete(ctx, o)
 		if errors.Is(err, errNoNamespace) {
-			l.warn("%s was not deleted: %v; \"clusterset uninstall\" tries again without the policies of clusterset", describe(o), errNoNamespace)
+			l.warn("%s was not deleted: %v; \"clusterset uninstall\" tries again without the policies of clusterset",
+				describe(o), errNoNamespace)
 			return nil
 		}
 		return err

@@ -9,8 +9,8 @@ type LeaveOptions struct {
 	Namespace string // of the controller in the member; [Remove] does not use it
 	Prefix    string // of the broker namespace, used only if the Member no longer exists; "" is [DefaultPrefix]
 	TakeOver  bool   // [Leave] removes the member although another cluster may renew its heartbeat
-	// Force lets [Leave] clean up the member alone if the broker does not answer or is another one, and lets [Remove] remove a
-	// member that renewed its heartbeat less than a minute ago.
+	// Force lets [Leave] clean up the member alone if the broker does not answer or is another one, and lets [Remove]
+	// remove a member that renewed its heartbeat less than a minute ago.
 	Force bool
 	Now   func() time.Time // [time.Now] if nil
 }

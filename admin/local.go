@@ -58,7 +58,8 @@ func propertyValue(property *unstructured.Unstructured) string {
 
 // property returns a ClusterProperty in the version that the cluster serves.
 func (l localState) property(name, value string) *unstructured.Unstructured {
-	o := object(schema.GroupVersionKind{Group: about.GroupName, Version: l.aboutVersion, Kind: "ClusterProperty"}, "", name)
+	kind := schema.GroupVersionKind{Group: about.GroupName, Version: l.aboutVersion, Kind: "ClusterProperty"}
+	o := object(kind, "", name)
 	o.Object["spec"] = map[string]any{"value": value}
 	return o
 }

@@ -26,7 +26,8 @@ type NetworkState struct {
 	PerNode bool   `json:"perNode,omitempty"` // part of the network of all Pods: each new Node adds one
 }
 
-// findNetworks finds the networks of a cluster. A source that may not be read, or whose API is of a server that is away, is left out.
+// findNetworks finds the networks of a cluster. A source that may not be read, or whose API is of a server that is
+// away, is left out.
 func (c *cluster) findNetworks(ctx context.Context) (networks.Found, error) {
 	var failed error
 	found := networks.Find(func(q networks.Query) ([]*unstructured.Unstructured, error) {
@@ -56,16 +57,19 @@ func (c *cluster) query(ctx context.Context, q networks.Query) ([]*unstructured.
 // podsOutside counts the running Pods with addresses outside of all networks; unread says why that is not known.
 func (c *cluster) podsOutside(ctx context.Context, declared []netip.Prefix) (outside networks.Outside, unread string) {
 	running := metav1.ListOptions{FieldSelector: "status.phase=Running"}
-	err := c.each(ctx, corev1.SchemeGroupVersion.WithResource("pods"), running, func(pod *unstructured.Unstructured) { outside.AddPod(pod, declared) })
+	err := c.each(ctx, corev1.SchemeGroupVersion.WithResource("pods"), running,
+		func(pod *unstructured.Unstructured) { outside.AddPod(pod, declared) })
 	if err != nil {
-		return networks.Outside{}, "whether Pods have addresses outside of the declared networks is not known: " + logging.Line(err)
+		return networks.Outside{}, "whether Pods have addresses outside of the declared networks is not known: " +
+			logging.Line(err)
 	}
 	return outside, ""
 }
 
 // nodesOutside counts the Nodes with addresses outside of all networks, as far as Nodes may be read.
 func (c *cluster) nodesOutside(ctx context.Context, declared []netip.Prefix) (outside networks.Outside) {
-	err := c.each(ctx, corev1.SchemeGroupVersion.WithResource("nodes"), metav1.ListOptions{}, func(node *unstructured.Unstructured) { outside.AddNode(node, declared) })
+	err := c.each(ctx, corev1.SchemeGroupVersion.WithResource("nodes"), metav1.ListOptions{},
+		func(node *unstructured.Unstructured) { outside.AddNode(node, declared) })
 	if err != nil {
 		return networks.Outside{}
 	}
@@ -73,7 +77,8 @@ func (c *cluster) nodesOutside(ctx context.Context, declared []netip.Prefix) (ou
 }
 
 // each calls do for each object of a resource, and holds few pages of them: Pods are many.
-func (c *cluster) each(ctx context.Context, from schema.GroupVersionResource, o metav1.ListOptions, do func(*unstructured.Unstructured)) error {
+func (c *cluster) each(ctx context.Context, from schema.GroupVersionResource, o metav1.ListOptions,
+	do func(*unstructured.Unstructured)) error {
 	pages := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 		return c.client.Resource(from).List(ctx, o)
 	})
@@ -110,5 +115,6 @@ func joinWith(declared []string, o networks.Outside) string {
 		flags = append(flags, "--pod-cidr=NETWORK")
 		addresses = append(addresses, e.Address.String())
 	}
-	return fmt.Sprintf("\"clusterset join %s\", with a NETWORK that contains %s", strings.Join(flags, " "), strings.Join(addresses, ", and one that contains "))
+	return fmt.Sprintf("\"clusterset join %s\", with a NETWORK that contains %s", strings.Join(flags, " "),
+		strings.Join(addresses, ", and one that contains "))
 }

@@ -67,8 +67,8 @@ status: {addresses: [{type: InternalIP, address: 192.0.2.1}]}
 `, name, cidr)
 }
 
-// undeclaredPods: Nodes name the IPv4 network of Pods, which have IPv6 addresses, too. join says so before its first write, and status until
-// that network is declared. docs/spec/install.md 3.
+// undeclaredPods: Nodes name the IPv4 network of Pods, which have IPv6 addresses, too. join says so before its first
+// write, and status until that network is declared. docs/spec/install.md 3.
 func undeclaredPods(t *testing.T, onBroker, east *controlplane.ControlPlane, o StatusOptions) {
 	apply(t, east, nodeWith("a", "10.9.0.0/24")+"---"+pod("db-0", "10.9.0.5", "fd00:9::5"))
 	problems := func(when string, want ...string) {
@@ -78,8 +78,9 @@ func undeclaredPods(t *testing.T, onBroker, east *controlplane.ControlPlane, o S
 		}
 	}
 	const has = "1 running Pod has an address in none of the networks that this cluster declared, such as "
-	problems("Pods of other networks", has+"10.9.0.5 of Pod default/db-0 and fd00:9::5 of Pod default/db-0: other members do not accept them; "+
-		`run "clusterset join --pod-cidr=10.244.0.0/16 --pod-cidr=NETWORK --pod-cidr=NETWORK", with a NETWORK that contains 10.9.0.5, and one that contains fd00:9::5`)
+	problems("Pods of other networks",
+		has+"10.9.0.5 of Pod default/db-0 and fd00:9::5 of Pod default/db-0: other members do not accept them; "+
+			`run "clusterset join --pod-cidr=10.244.0.0/16 --pod-cidr=NETWORK --pod-cidr=NETWORK", with a NETWORK that contains 10.9.0.5, and one that contains fd00:9::5`)
 
 	join := options("east")
 	join.PodCIDRs = nil
@@ -92,7 +93,8 @@ func undeclaredPods(t *testing.T, onBroker, east *controlplane.ControlPlane, o S
 	wantWarning(t, joined, ofPod)
 	wantWarning(t, joined, "pod CIDRs are those of the current nodes")
 	first := []string{
-		"network of Pods: 10.9.0.0/24 (spec.podCIDRs of Nodes)", "network of Pods: 10.244.0.0/16 (declared by an earlier join)",
+		"network of Pods: 10.9.0.0/24 (spec.podCIDRs of Nodes)",
+		"network of Pods: 10.244.0.0/16 (declared by an earlier join)",
 		"network of Services: 10.101.0.0/16 (ServiceCIDR kubernetes)", ofPod,
 		"1 Node has an address in none of the networks of this cluster, such as 192.0.2.1 of Node a: " +
 			"endpoints in the network of the host will not be exported, unless --pod-cidr has that network, too",
@@ -105,19 +107,22 @@ func undeclaredPods(t *testing.T, onBroker, east *controlplane.ControlPlane, o S
 		`run "clusterset join --pod-cidr=10.9.0.0/24 --pod-cidr=10.244.0.0/16 --pod-cidr=NETWORK", with a NETWORK that contains fd00:9::5`)
 
 	join.PodCIDRs = []string{"10.9.0.0/24", "fd00:9::/64"}
-	if joined := mustJoin(t, onBroker, east, join); len(joined.Networks) != 3 || joined.Networks[1] != (NetworkState{Of: "Pods", CIDR: "fd00:9::/64", Source: "--pod-cidr"}) {
+	if joined := mustJoin(t, onBroker, east, join); len(joined.Networks) != 3 ||
+		joined.Networks[1] != (NetworkState{Of: "Pods", CIDR: "fd00:9::/64", Source: "--pod-cidr"}) {
 		t.Errorf("networks %+v, want the two that were given, and one of Services", joined.Networks)
 	}
 	problems("both are given")
 	apply(t, east, nodeWith("b", "10.10.0.0/24"))
-	if got, want := status(t, nil, east.Config(), o).Warnings, "network 10.10.0.0/24 (spec.podCIDRs of Nodes) is not declared: "; !strings.Contains(strings.Join(got, "\n"), want) {
+	if got, want := status(t, nil, east.Config(), o).Warnings,
+		"network 10.10.0.0/24 (spec.podCIDRs of Nodes) is not declared: "; !strings.Contains(strings.Join(got, "\n"), want) {
 		t.Errorf("warnings %q, want %s", got, want)
 	}
 	apply(t, east, pod("db-1", "10.10.0.7"))
 	problems("a new Node", has+`10.10.0.7 of Pod default/db-1: other members do not accept them; run "clusterset join" again, which finds their networks`)
 	unreadPods(t, east, o)
 	checkIsKept(t, east, o)
-	remove(t, east, nodeWith("a", "10.9.0.0/24")+"---"+nodeWith("b", "10.10.0.0/24")+"---"+pod("db-0", "10.9.0.5")+"---"+pod("db-1", "10.10.0.7"))
+	remove(t, east, nodeWith("a", "10.9.0.0/24")+"---"+nodeWith("b", "10.10.0.0/24")+"---"+pod("db-0",
+		"10.9.0.5")+"---"+pod("db-1", "10.10.0.7"))
 	mustJoin(t, onBroker, east, options("east"))
 	problems("all is gone")
 }
@@ -188,22 +193,30 @@ spec: {hostNetwork: true, containers: [{name: a, image: a, command: [%[1]s, "%[2
 func findsNetworks(t *testing.T, c *controlplane.ControlPlane) {
 	crds := [][]byte{
 		crdOf("crd.projectcalico.org", "v1", "ippools", "IPPool"), crdOf("projectcalico.org", "v3", "ippools", "IPPool"),
-		crdOf("cilium.io", "v2", "ciliumnodes", "CiliumNode"), crdOf("cilium.io", "v2alpha1", "ciliumpodippools", "CiliumPodIPPool"),
+		crdOf("cilium.io", "v2", "ciliumnodes", "CiliumNode"),
+		crdOf("cilium.io", "v2alpha1", "ciliumpodippools", "CiliumPodIPPool"),
 		crdOf("config.openshift.io", "v1", "networks", "Network"),
 	}
 	if err := c.InstallCRDs(t.Context(), crds...); err != nil {
 		t.Fatal(err)
 	}
 	sources := []struct{ pods, manifest string }{
-		{"10.1.0.0/16 IPPool a", "{apiVersion: crd.projectcalico.org/v1, kind: IPPool, metadata: {name: a}, spec: {cidr: 10.1.0.0/16}}"},
-		{"10.2.0.0/16 IPPool b", "{apiVersion: projectcalico.org/v3, kind: IPPool, metadata: {name: b}, spec: {cidr: 10.2.0.0/16}}"},
-		{"10.3.0.0/16 ConfigMap cilium-config", "{apiVersion: v1, kind: ConfigMap, metadata: {name: cilium-config, namespace: kube-system}, data: {cluster-pool-ipv4-cidr: 10.3.0.0/16}}"},
-		{"10.11.0.0/16 CiliumPodIPPool default", "{apiVersion: cilium.io/v2alpha1, kind: CiliumPodIPPool, metadata: {name: default}, spec: {ipv4: {cidrs: [10.11.0.0/16], maskSize: 24}}}"},
-		{"10.4.0.0/24 CiliumNodes", "{apiVersion: cilium.io/v2, kind: CiliumNode, metadata: {name: a}, spec: {ipam: {podCIDRs: [10.4.0.0/24]}}}"},
-		{"10.5.0.0/16 Network cluster", "{apiVersion: config.openshift.io/v1, kind: Network, metadata: {name: cluster}, status: {clusterNetwork: [{cidr: 10.5.0.0/16}]}}"},
+		{"10.1.0.0/16 IPPool a",
+			"{apiVersion: crd.projectcalico.org/v1, kind: IPPool, metadata: {name: a}, spec: {cidr: 10.1.0.0/16}}"},
+		{"10.2.0.0/16 IPPool b",
+			"{apiVersion: projectcalico.org/v3, kind: IPPool, metadata: {name: b}, spec: {cidr: 10.2.0.0/16}}"},
+		{"10.3.0.0/16 ConfigMap cilium-config",
+			"{apiVersion: v1, kind: ConfigMap, metadata: {name: cilium-config, namespace: kube-system}, data: {cluster-pool-ipv4-cidr: 10.3.0.0/16}}"},
+		{"10.11.0.0/16 CiliumPodIPPool default",
+			"{apiVersion: cilium.io/v2alpha1, kind: CiliumPodIPPool, metadata: {name: default}, spec: {ipv4: {cidrs: [10.11.0.0/16], maskSize: 24}}}"},
+		{"10.4.0.0/24 CiliumNodes",
+			"{apiVersion: cilium.io/v2, kind: CiliumNode, metadata: {name: a}, spec: {ipam: {podCIDRs: [10.4.0.0/24]}}}"},
+		{"10.5.0.0/16 Network cluster",
+			"{apiVersion: config.openshift.io/v1, kind: Network, metadata: {name: cluster}, status: {clusterNetwork: [{cidr: 10.5.0.0/16}]}}"},
 		{"10.6.0.0/24 annotation k8s.ovn.org/node-subnets of Nodes", `{apiVersion: v1, kind: Node, metadata: {name: o, annotations: {k8s.ovn.org/node-subnets: '{"default":["10.6.0.0/24"]}'}}}`},
 		{"10.7.0.0/16 ConfigMap kubeadm-config", `{apiVersion: v1, kind: ConfigMap, metadata: {name: kubeadm-config, namespace: kube-system}, data: {ClusterConfiguration: "networking: {podSubnet: 10.7.0.0/16}"}}`},
-		{"10.8.0.0/16 Pod kube-controller-manager-a", staticPod("kube-controller-manager", "--allocate-node-cidrs=true", "--cluster-cidr=10.8.0.0/16")},
+		{"10.8.0.0/16 Pod kube-controller-manager-a", staticPod("kube-controller-manager", "--allocate-node-cidrs=true",
+			"--cluster-cidr=10.8.0.0/16")},
 		{"10.9.0.0/24 spec.podCIDRs of Nodes", nodeWith("a", "10.9.0.0/24")},
 	}
 	for _, s := range sources {
@@ -211,7 +224,8 @@ func findsNetworks(t *testing.T, c *controlplane.ControlPlane) {
 	}
 	for _, s := range sources {
 		found, err := mustOpen(t, c).findNetworks(t.Context())
-		if err != nil || len(found.Unread) > 0 || len(found.Pods) != 1 || found.Pods[0].Prefix.String()+" "+found.Pods[0].Source != s.pods {
+		if err != nil || len(found.Unread) > 0 || len(found.Pods) != 1 ||
+			found.Pods[0].Prefix.String()+" "+found.Pods[0].Source != s.pods {
 			t.Errorf("found %+v, error %v, want Pods in %s", found, err, s.pods)
 		}
 		if len(found.Services) != 1 || found.Services[0].Source != "ServiceCIDR kubernetes" {

@@ -18,7 +18,8 @@ import (
 var errCopy = errors.New("this cluster may be a copy of the member, with its etcd, and has to be made anew. " +
 	"\"clusterset leave --force\" without a broker cleans up this cluster alone; --take-over lets this cluster act for the member")
 
-// A command looks on for the TTL of the heartbeat plus lookMargin, at most for longestLook: "lease 0" renews every 5 minutes.
+// A command looks on for the TTL of the heartbeat plus lookMargin, at most for longestLook: "lease 0" renews every 5
+// minutes.
 const (
 	lookMargin  = 5 * time.Second
 	longestLook = 6 * time.Minute
@@ -50,7 +51,8 @@ func (o *originalCheck) run(ctx context.Context, joins bool) error {
 	}
 	limit := min(broker.HeartbeatTTL(first, 0)+lookMargin, longestLook)
 	if say := o.member.options.Progress; say != nil {
-		say(fmt.Sprintf("the broker has an unknown heartbeat of this cluster: checking for %s whether another cluster renews it", limit))
+		say(fmt.Sprintf(
+			"the broker has an unknown heartbeat of this cluster: checking for %s whether another cluster renews it", limit))
 	}
 	for end := time.Now().Add(limit); time.Now().Before(end); {
 		select {
@@ -72,7 +74,8 @@ func (o *originalCheck) run(ctx context.Context, joins bool) error {
 	return nil
 }
 
-// look reads the heartbeat and then the note, since a controller writes the note first. It reports whether the note exists.
+// look reads the heartbeat and then the note, since a controller writes the note first. It reports whether the note
+// exists.
 func (o *originalCheck) look(ctx context.Context) (noted bool, err error) {
 	if o.unnoted, err = o.broker.heartbeat(ctx, o.brokerNamespace); err != nil {
 		return false, err

@@ -23,7 +23,8 @@ func TestJoinOfCopy(t *testing.T) {
 	onBroker, east := all[0], all[1]
 	initBroker(t, onBroker)
 	joined := mustJoin(t, onBroker, east, options("east"))
-	leases := east.Dynamic().Resource(coordinationv1.SchemeGroupVersion.WithResource("leases")).Namespace(wellknown.ControllerNamespace)
+	leases := east.Dynamic().Resource(coordinationv1.SchemeGroupVersion.WithResource("leases")).Namespace(
+		wellknown.ControllerNamespace)
 	noted := func() (at time.Time, copied bool) {
 		t.Helper()
 		note, err := leases.Get(t.Context(), wellknown.HeartbeatLease, metav1.GetOptions{})
@@ -39,7 +40,8 @@ func TestJoinOfCopy(t *testing.T) {
 	}
 	account := func() string {
 		t.Helper()
-		a, err := onBroker.Dynamic().Resource(corev1.SchemeGroupVersion.WithResource("serviceaccounts")).Namespace(joined.Namespace).Get(t.Context(), broker.ServiceAccount, metav1.GetOptions{})
+		a, err := onBroker.Dynamic().Resource(corev1.SchemeGroupVersion.WithResource("serviceaccounts")).Namespace(
+			joined.Namespace).Get(t.Context(), broker.ServiceAccount, metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -69,7 +71,8 @@ func TestJoinOfCopy(t *testing.T) {
 				stopped <- err
 				return
 			case <-time.After(100 * time.Millisecond):
-				err = errors.Join(err, onBroker.ApplyYAML(t.Context(), []byte(leaseText(joined.Namespace, broker.HeartbeatName, time.Now()))))
+				err = errors.Join(err, onBroker.ApplyYAML(t.Context(),
+					[]byte(leaseText(joined.Namespace, broker.HeartbeatName, time.Now()))))
 			}
 		}
 	}()

@@ -19,9 +19,11 @@ import (
 // RegionAuto as the region of [JoinOptions] stands for that of all Nodes.
 const RegionAuto = "auto"
 
-// decideRegion returns the region that a join writes, "" for none, and else the one to offer: most users do not know that the region of a cluster is
-// not that of its Nodes by itself. property is the region that the cluster has; regions are those of its Nodes, with the error of reading them.
-func decideRegion(asked string, property *unstructured.Unstructured, regions []string, unread error) (region, offer string, err error) {
+// decideRegion returns the region that a join writes, "" for none, and else the one to offer: most users do not know
+// that the region of a cluster is not that of its Nodes by itself. property is the region that the cluster has; regions
+// are those of its Nodes, with the error of reading them.
+func decideRegion(asked string, property *unstructured.Unstructured, regions []string, unread error) (region,
+	offer string, err error) {
 	switch {
 	case asked == "" && (property != nil || unread != nil || len(regions) != 1):
 		return "", "", nil
@@ -41,7 +43,8 @@ func decideRegion(asked string, property *unstructured.Unstructured, regions []s
 	return asked, "", nil
 }
 
-// checkRegion returns an error if a cluster cannot get a region as its ClusterProperty, which is nil if it does not exist.
+// checkRegion returns an error if a cluster cannot get a region as its ClusterProperty, which is nil if it does not
+// exist.
 func checkRegion(wanted string, property *unstructured.Unstructured) error {
 	if !broker.IsPropertyValue(wanted) {
 		return fmt.Errorf("%.80q: want 1 to %d characters", wanted, broker.MaxPropertyValue)
@@ -60,17 +63,19 @@ func such(regions []string) string {
 	return ", such as " + strings.Join(regions[:min(3, len(regions))], ", ")
 }
 
-// regionsOfNodes returns the regions by the labels of the Nodes, sorted. It returns an error if one of them has no region, or if they may not be read.
+// regionsOfNodes returns the regions by the labels of the Nodes, sorted. It returns an error if one of them has no
+// region, or if they may not be read.
 func regionsOfNodes(ctx context.Context, c *cluster) ([]string, error) {
 	var regions []string
 	without := ""
-	err := c.each(ctx, corev1.SchemeGroupVersion.WithResource("nodes"), metav1.ListOptions{}, func(node *unstructured.Unstructured) {
-		region := node.GetLabels()[corev1.LabelTopologyRegion]
-		if region == "" {
-			without = node.GetName()
-		}
-		regions = append(regions, region)
-	})
+	err := c.each(ctx, corev1.SchemeGroupVersion.WithResource("nodes"), metav1.ListOptions{},
+		func(node *unstructured.Unstructured) {
+			region := node.GetLabels()[corev1.LabelTopologyRegion]
+			if region == "" {
+				without = node.GetName()
+			}
+			regions = append(regions, region)
+		})
 	switch {
 	case apierrors.IsForbidden(err):
 		return nil, errors.New("the right to list nodes is missing; deploy/join/member.yaml has it")

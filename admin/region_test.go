@@ -75,7 +75,8 @@ func TestDecideRegion(t *testing.T) {
 		{name: "that of the Nodes", asked: "auto", regions: []string{"eu"}, want: "eu"},
 		{name: "another one", asked: "us", regions: []string{"eu"}, want: "us"},
 		{name: "that of others", asked: "asia", property: others, want: "asia"},
-		{name: "no Nodes", asked: "auto", wantErr: "--region=auto: the Nodes have 0 regions by their label topology.kubernetes.io/region: want one, or --region=REGION"},
+		{name: "no Nodes", asked: "auto",
+			wantErr: "--region=auto: the Nodes have 0 regions by their label topology.kubernetes.io/region: want one, or --region=REGION"},
 		{name: "two regions", asked: "auto", regions: []string{"eu", "us"},
 			wantErr: "--region=auto: the Nodes have 2 regions by their label topology.kubernetes.io/region, such as eu, us: want one, or --region=REGION"},
 		{name: "unread", asked: "auto", unread: errors.New("no right"), wantErr: "--region=auto: no right"},
@@ -83,13 +84,15 @@ func TestDecideRegion(t *testing.T) {
 		{name: "of others", asked: "eu", property: others, wantErr: `--region=eu: ClusterProperty region.topology.k8s.io is "asia", and was not written by clusterset`},
 	} {
 		got, offer, err := decideRegion(tt.asked, tt.property, tt.regions, tt.unread)
-		if got != tt.want || offer != tt.offer || (err == nil) != (tt.wantErr == "") || err != nil && !strings.Contains(err.Error(), tt.wantErr) {
+		if got != tt.want || offer != tt.offer || (err == nil) != (tt.wantErr == "") || err != nil &&
+			!strings.Contains(err.Error(), tt.wantErr) {
 			t.Errorf("%s: %q, offered %q, %v; want %q, %q, error %q", tt.name, got, offer, err, tt.want, tt.offer, tt.wantErr)
 		}
 	}
 }
 
-// TestRegion: join sets the region of a cluster, where the policies of a member are in force, and offers that of its Nodes; uninstall removes it.
+// TestRegion: join sets the region of a cluster, where the policies of a member are in force, and offers that of its
+// Nodes; uninstall removes it.
 func TestRegion(t *testing.T) {
 	tier.All(t)
 	all := startControlPlanes(t, 2)
@@ -99,11 +102,13 @@ func TestRegion(t *testing.T) {
 		t.Helper()
 		joined := mustJoin(t, onBroker, east, withRegion(asked))
 		if got := regionOf(t, east); got != region || joined.RegionOfNodes != ofNodes {
-			t.Errorf("join with region %q: region %q, offered %q, want %q and %q", asked, got, joined.RegionOfNodes, region, ofNodes)
+			t.Errorf("join with region %q: region %q, offered %q, want %q and %q", asked, got, joined.RegionOfNodes, region,
+				ofNodes)
 		}
 	}
 	putNode(t, east, "one", "")
-	badJoin{"no label", func(o *JoinOptions) { o.Region = "auto" }, "--region=auto: the Node one has no label topology.kubernetes.io/region"}.test(t, onBroker, east)
+	badJoin{"no label", func(o *JoinOptions) { o.Region = "auto" },
+		"--region=auto: the Node one has no label topology.kubernetes.io/region"}.test(t, onBroker, east)
 	joins("", "", "")
 	if err := east.AwaitPolicies(t.Context()); err != nil {
 		t.Fatal(err)
@@ -117,7 +122,8 @@ func TestRegion(t *testing.T) {
 	mustLeave(t, onBroker, east)
 	east.EndNamespacesT(t)
 	until.OK(t, "everything but what others have written is removed", func(ctx context.Context) error {
-		_, err := Uninstall(ctx, east.Config(), UninstallOptions{Namespace: wellknown.ControllerNamespace, DNS: DNSDefaults()})
+		_, err := Uninstall(ctx, east.Config(), UninstallOptions{Namespace: wellknown.ControllerNamespace,
+			DNS: DNSDefaults()})
 		return err
 	})
 	joinsAfterOthers(t, onBroker, east)
@@ -139,7 +145,8 @@ func joinsAfterOthers(t *testing.T, onBroker, east *controlplane.ControlPlane) {
 	if _, err := Join(t.Context(), onBroker.Config(), east.Config(), withRegion("asia")); err != nil {
 		t.Error(err)
 	}
-	if err := east.Apply(t.Context(), localState{aboutVersion: "v1beta1"}.property("region.k8s.io", "eu")); !isInvalid(err) {
+	if err := east.Apply(t.Context(), localState{aboutVersion: "v1beta1"}.property("region.k8s.io",
+		"eu")); !isInvalid(err) {
 		t.Errorf("property region.k8s.io: %v, want a denial", err)
 	}
 }

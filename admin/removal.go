@@ -18,7 +18,8 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 )
 
-// A removal takes one member off the broker. It marks the namespace first, by which other members end their imports, and keeps it.
+// A removal takes one member off the broker. It marks the namespace first, by which other members end their imports,
+// and keeps it.
 type removal struct {
 	broker    *cluster
 	member    *v1alpha1.Member // nil if somebody has deleted it
@@ -51,11 +52,12 @@ func (r *removal) withdrawExports(ctx context.Context) error {
 // ownsNamespace reports whether the broker namespace exists and belongs to the member.
 func (r *removal) ownsNamespace(ctx context.Context) (bool, error) {
 	namespace, err := r.broker.find(ctx, toUnstructured(r.admission.namespace()))
-	return namespace != nil && namespace.GetLabels()[broker.LabelClusterID] == r.admission.ClusterID && isManaged(namespace), err
+	return namespace != nil && namespace.GetLabels()[broker.LabelClusterID] == r.admission.ClusterID &&
+		isManaged(namespace), err
 }
 
-// removeAdmission deletes the objects of the admission in reverse order: rights before limits, and the Member last, so that the id is
-// free only when everything else is gone.
+// removeAdmission deletes the objects of the admission in reverse order: rights before limits, and the Member last, so
+// that the id is free only when everything else is gone.
 func (r *removal) removeAdmission(ctx context.Context) error {
 	for _, o := range slices.Backward(r.admission.Objects()) {
 		o := toUnstructured(o)
@@ -121,8 +123,9 @@ func (r *removal) checkExists(ctx context.Context) error {
 	return fmt.Errorf("member %q does not exist: want one of %s", r.admission.ClusterID, strings.Join(names, ", "))
 }
 
-// mark annotates the namespace as removed. Other members then end their imports from it, even if they are away now. If others removed the cluster, it may
-// read the mark. A second removal finds a mark and no Member, and deletes the namespace; a second leave keeps it.
+// mark annotates the namespace as removed. Other members then end their imports from it, even if they are away now. If
+// others removed the cluster, it may read the mark. A second removal finds a mark and no Member, and deletes the
+// namespace; a second leave keeps it.
 func (r *removal) mark(ctx context.Context) error {
 	namespace, err := r.broker.find(ctx, toUnstructured(r.admission.namespace()))
 	lost := namespace == nil // and with it the account

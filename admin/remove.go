@@ -16,19 +16,22 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 )
 
-// Remove removes from the broker a member whose cluster no longer exists, or shall no longer be one. It returns an error if the
-// member renewed its heartbeat less than its TTL ago (at least a minute, at most an hour), unless Force is set, and if the broker has no
-// object with this id; with Force it marks such a one as removed, as others may still import from it.
+// Remove removes from the broker a member whose cluster no longer exists, or shall no longer be one. It returns an
+// error if the member renewed its heartbeat less than its TTL ago (at least a minute, at most an hour), unless Force is
+// set, and if the broker has no object with this id; with Force it marks such a one as removed, as others may still
+// import from it.
 //
-// The cluster itself and its importers learn of it from a mark (docs/spec/controller.md 7.4): the namespace stays, and the account, which may read the mark.
-// A second call deletes both, and so does a Remove of another member after a year.
+// The cluster itself and its importers learn of it from a mark (docs/spec/controller.md 7.4): the namespace stays, and
+// the account, which may read the mark. A second call deletes both, and so does a Remove of another member after a
+// year.
 func Remove(ctx context.Context, onBroker *rest.Config, clusterID string, o LeaveOptions) (LeaveResult, error) {
 	c, err := open(RoleBroker, onBroker, o.WriteOptions)
 	if err != nil {
 		return LeaveResult{}, fmt.Errorf("remove: %w", err)
 	}
 	r, err := findRemoval(ctx, c, clusterID, o)
-	for _, step := range []func(context.Context) error{r.mark, r.withdrawExports, r.removeAdmission, r.withdrawLate, r.forgetOthers} {
+	for _, step := range []func(context.Context) error{r.mark, r.withdrawExports, r.removeAdmission, r.withdrawLate,
+		r.forgetOthers} {
 		if err == nil {
 			err = step(ctx)
 		}
@@ -38,19 +41,22 @@ func Remove(ctx context.Context, onBroker *rest.Config, clusterID string, o Leav
 	}
 	result := LeaveResult{ClusterID: clusterID, Namespace: r.admission.Spec.Namespace}
 	if r.marked != nil {
-		result.Warnings = append(result.Warnings, fmt.Sprintf("%s stays, so that all clusters can read that this one was removed, also those that are away now: "+
-			"run this again to delete it at once; otherwise a removal of another member does so after a year", describe(r.marked)))
+		result.Warnings = append(result.Warnings, fmt.Sprintf(
+			"%s stays, so that all clusters can read that this one was removed, also those that are away now: "+
+				"run this again to delete it at once; otherwise a removal of another member does so after a year",
+			describe(r.marked)))
 	}
 	return result, nil
 }
 
-// memberFrom returns a Member that was read. One that does not decode has all that a removal needs: its name, its UID, its namespace and
-// the UID of its cluster. Any member can make its own so, by its status.
+// memberFrom returns a Member that was read. One that does not decode has all that a removal needs: its name, its UID,
+// its namespace and the UID of its cluster. Any member can make its own so, by its status.
 func memberFrom(o *unstructured.Unstructured) (m v1alpha1.Member) {
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &m); err != nil {
 		return v1alpha1.Member{
 			ObjectMeta: metav1.ObjectMeta{Name: o.GetName(), UID: o.GetUID()},
-			Spec:       v1alpha1.MemberSpec{Namespace: stringAt(o, "spec", "namespace"), KubeSystemUID: stringAt(o, "spec", "kubeSystemUID")},
+			Spec: v1alpha1.MemberSpec{Namespace: stringAt(o, "spec", "namespace"),
+				KubeSystemUID: stringAt(o, "spec", "kubeSystemUID")},
 		}
 	}
 	return m
@@ -101,15 +107,18 @@ func (r *removal) withdrawLate(ctx context.Context) error {
 // markLife is how long the mark of a member that was removed stays.
 const markLife = 365 * 24 * time.Hour
 
-// forgetOthers deletes the namespaces of members that were removed so long ago that no token of theirs can be valid, and no importer needs the mark.
+// forgetOthers deletes the namespaces of members that were removed so long ago that no token of theirs can be valid,
+// and no importer needs the mark.
 func (r *removal) forgetOthers(ctx context.Context) error {
-	namespaces, err := r.broker.listObjects(ctx, corev1.SchemeGroupVersion.WithResource("namespaces"), broker.LabelClusterID)
+	namespaces, err := r.broker.listObjects(ctx, corev1.SchemeGroupVersion.WithResource("namespaces"),
+		broker.LabelClusterID)
 	if err != nil {
 		return err
 	}
 	for _, namespace := range namespaces {
 		removed, err := time.Parse(time.RFC3339, namespace.GetAnnotations()[broker.AnnotationRemoved])
-		if err != nil || !isManaged(namespace) || r.now.Sub(removed) < max(markLife, broker.GrantOf(namespace.GetAnnotations()).Lasts()) {
+		if err != nil || !isManaged(namespace) || r.now.Sub(removed) < max(markLife,
+			broker.GrantOf(namespace.GetAnnotations()).Lasts()) {
 			continue
 		}
 		if err := r.broker.delete(ctx, namespace); err != nil {

@@ -41,12 +41,13 @@ func StatusDefaults() StatusOptions {
 	return StatusOptions{Namespace: wellknown.ControllerNamespace, TTL: time.Minute, Now: time.Now}
 }
 
-// Status reads the state of a clusterset. One of the two configurations may be nil. Without onBroker, the broker is read with the
-// credential of the member. Without onMember, only the broker is read, and conflicts are found by merging the records.
+// Status reads the state of a clusterset. One of the two configurations may be nil. Without onBroker, the broker is
+// read with the credential of the member. Without onMember, only the broker is read, and conflicts are found by merging
+// the records.
 //
-// An error means that something could not be read; the state holds what could be read. Expired heartbeats and credentials, a missing
-// leader, exports and imports that are not ready, options that differ from those of the clusterset, and a broker that is not the one that the cluster
-// joined are problems. Conflicts are warnings.
+// An error means that something could not be read; the state holds what could be read. Expired heartbeats and
+// credentials, a missing leader, exports and imports that are not ready, options that differ from those of the
+// clusterset, and a broker that is not the one that the cluster joined are problems. Conflicts are warnings.
 func Status(ctx context.Context, onBroker, onMember *rest.Config, o StatusOptions) (State, error) {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -88,7 +89,8 @@ func BrokerOf(ctx context.Context, member *rest.Config, namespace string) (*rest
 		return nil, err
 	}
 	if secret == nil {
-		return nil, errors.New("this cluster has no broker credential: want --broker-kubeconfig or --broker-context, or a cluster that has joined")
+		return nil, errors.New(
+			"this cluster has no broker credential: want --broker-kubeconfig or --broker-context, or a cluster that has joined")
 	}
 	config, _, err := credentialConfig(secret)
 	return config, err
@@ -153,10 +155,12 @@ func (s *collector) readMember(ctx context.Context, config *rest.Config) error {
 func (s *collector) readPolicies(ctx context.Context, c *cluster, local localState) error {
 	found, err := c.readSet(ctx, local.policies())
 	for _, o := range slices.Concat(found.missing, found.changed) {
-		s.state.Warnings = append(s.state.Warnings, fmt.Sprintf("%s is missing or differs from that of version %d: run \"clusterset join\" again", describe(o), deploy.Version))
+		s.state.Warnings = append(s.state.Warnings, fmt.Sprintf(
+			"%s is missing or differs from that of version %d: run \"clusterset join\" again", describe(o), deploy.Version))
 	}
 	if found.oldest != nil && versionOf(found.oldest) < deploy.Version {
-		s.state.Warnings = append(s.state.Warnings, fmt.Sprintf("%s is of version %d, and this program brings version %d: run \"clusterset join\" again",
+		s.state.Warnings = append(s.state.Warnings, fmt.Sprintf(
+			"%s is of version %d, and this program brings version %d: run \"clusterset join\" again",
 			describe(found.oldest), versionOf(found.oldest), deploy.Version))
 	}
 	return err
@@ -168,7 +172,8 @@ func (s *collector) readExports(ctx context.Context, c *cluster, version string)
 		s.state.Cluster.Exports.Unread = "the cluster does not have the kind ServiceExport"
 		return nil
 	}
-	exports, err := list[mcsv1beta1.ServiceExport](ctx, c, schema.GroupVersionResource{Group: mcsv1beta1.GroupName, Version: version, Resource: "serviceexports"}, "")
+	exports, err := list[mcsv1beta1.ServiceExport](ctx, c,
+		schema.GroupVersionResource{Group: mcsv1beta1.GroupName, Version: version, Resource: "serviceexports"}, "")
 	if err != nil {
 		return err
 	}
@@ -186,14 +191,17 @@ func (s *collector) readExports(ctx context.Context, c *cluster, version string)
 	return nil
 }
 
-// readImports reads the imports and their selection. It warns of imports of old Lighthouse versions (docs/spec/dns.md 1.7).
+// readImports reads the imports and their selection. It warns of imports of old Lighthouse versions (docs/spec/dns.md
+// 1.7).
 func (s *collector) readImports(ctx context.Context, c *cluster) (err error) {
 	if s.imports, err = readImports(ctx, c); err != nil {
 		return err
 	}
 	if old := s.imports.old; len(old) > 0 {
-		s.state.Warnings = append(s.state.Warnings, fmt.Sprintf("ServiceImports that Lighthouse before 0.15 has written: %d, such as %s/%s; DNS does not "+
-			"read them as copies of a service: upgrade Lighthouse in all clusters first", len(old), old[0].Namespace, old[0].Name))
+		s.state.Warnings = append(s.state.Warnings, fmt.Sprintf(
+			"ServiceImports that Lighthouse before 0.15 has written: %d, such as %s/%s; DNS does not "+
+				"read them as copies of a service: upgrade Lighthouse in all clusters first", len(old), old[0].Namespace,
+			old[0].Name))
 	}
 	s.state.Cluster.NotReadyImports = s.imports.notReady(s.options.Now())
 	s.state.Cluster.Selection, err = readSelection(ctx, c, s.imports.ours)
@@ -201,12 +209,14 @@ func (s *collector) readImports(ctx context.Context, c *cluster) (err error) {
 }
 
 // readTaken adds imports that are missing because a foreign ServiceImport has their name.
-func (s *collector) readTaken(ctx context.Context, members []v1alpha1.Member, records []v1alpha1.ExportedService) error {
+func (s *collector) readTaken(ctx context.Context, members []v1alpha1.Member,
+	records []v1alpha1.ExportedService) error {
 	at := slices.IndexFunc(members, func(m v1alpha1.Member) bool { return s.isThis(&m) })
 	if at < 0 {
 		return nil
 	}
-	taken, err := takenNames{s.member, &members[at], s.options.Namespace, s.chosen}.of(ctx, s.imports.foreign, members, records)
+	taken, err := takenNames{s.member, &members[at], s.options.Namespace, s.chosen}.of(ctx, s.imports.foreign, members,
+		records)
 	s.state.Cluster.NotReadyImports = append(s.state.Cluster.NotReadyImports, taken...)
 	slices.SortFunc(s.state.Cluster.NotReadyImports, compareNotReadyImports)
 	return err
@@ -219,7 +229,8 @@ func (s *collector) isThis(m *v1alpha1.Member) bool {
 
 func (s *collector) readLeader(ctx context.Context, c *cluster) error {
 	lease := &coordinationv1.Lease{
-		TypeMeta: typeMeta("coordination.k8s.io/v1", "Lease"), ObjectMeta: metav1.ObjectMeta{Namespace: s.options.Namespace, Name: wellknown.ControllerLease},
+		TypeMeta:   typeMeta("coordination.k8s.io/v1", "Lease"),
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.options.Namespace, Name: wellknown.ControllerLease},
 	}
 	exists, err := c.read(ctx, lease)
 	if err != nil || !exists {
@@ -293,7 +304,8 @@ func (s *collector) readBroker(ctx context.Context) error {
 	return s.readTaken(ctx, members, records)
 }
 
-func (s *collector) readMembers(ctx context.Context, c *cluster, members []v1alpha1.Member, records []v1alpha1.ExportedService) error {
+func (s *collector) readMembers(ctx context.Context, c *cluster, members []v1alpha1.Member,
+	records []v1alpha1.ExportedService) error {
 	services := make(map[string]int) // by broker namespace
 	for i := range records {
 		services[records[i].Namespace]++
@@ -367,7 +379,9 @@ func (s *collector) readVersion(ctx context.Context, c *cluster) (setState, erro
 		s.state.Warnings = append(s.state.Warnings, err.Error())
 	}
 	if len(found.unread) > 0 {
-		s.state.Warnings = append(s.state.Warnings, fmt.Sprintf("the broker does not let this cluster read %s: run \"clusterset broker init\" there, of this version", describe(found.unread[0])))
+		s.state.Warnings = append(s.state.Warnings, fmt.Sprintf(
+			"the broker does not let this cluster read %s: run \"clusterset broker init\" there, of this version",
+			describe(found.unread[0])))
 	}
 	if found.oldest != nil {
 		s.state.Broker.Version = versionOf(found.oldest)
@@ -397,7 +411,8 @@ func (s *collector) problem(format string, args ...any) {
 func (s *collector) readHeartbeat(ctx context.Context, c *cluster, m *v1alpha1.Member) (MemberState, error) {
 	state := MemberState{
 		ClusterID: m.Name, Namespace: m.Spec.Namespace, Version: m.Status.Version,
-		PodCIDRs: m.Spec.PodCIDRs, ServiceCIDRs: m.Spec.ServiceCIDRs, VIPCIDR: m.Spec.VIPCIDR, SecondVIPCIDR: m.Spec.SecondVIPCIDR, VIP: m.Status.VIP, Merge: m.Status.Merge, KubeSystemUID: m.Spec.KubeSystemUID,
+		PodCIDRs: m.Spec.PodCIDRs, ServiceCIDRs: m.Spec.ServiceCIDRs, VIPCIDR: m.Spec.VIPCIDR,
+		SecondVIPCIDR: m.Spec.SecondVIPCIDR, VIP: m.Status.VIP, Merge: m.Status.Merge, KubeSystemUID: m.Spec.KubeSystemUID,
 		This: s.isThis(m), Expired: true,
 	}
 	heartbeat, err := c.heartbeat(ctx, m.Spec.Namespace)
@@ -412,8 +427,10 @@ func (s *collector) readHeartbeat(ctx context.Context, c *cluster, m *v1alpha1.M
 }
 
 // findConflicts merges the records of all members with the default options.
-func (s *collector) findConflicts(ctx context.Context, c *cluster, members []v1alpha1.Member, records []v1alpha1.ExportedService) error {
-	namespaces, err := list[corev1.Namespace](ctx, c, corev1.SchemeGroupVersion.WithResource("namespaces"), broker.LabelClusterID)
+func (s *collector) findConflicts(ctx context.Context, c *cluster, members []v1alpha1.Member,
+	records []v1alpha1.ExportedService) error {
+	namespaces, err := list[corev1.Namespace](ctx, c, corev1.SchemeGroupVersion.WithResource("namespaces"),
+		broker.LabelClusterID)
 	if err != nil {
 		return err
 	}
@@ -425,12 +442,14 @@ func (s *collector) findConflicts(ctx context.Context, c *cluster, members []v1a
 	for i := range records {
 		r := &records[i]
 		namespace := admitted[r.Namespace]
-		if namespace == nil || !slices.ContainsFunc(members, func(m v1alpha1.Member) bool { return m.Spec.Namespace == namespace.Name }) {
+		if namespace == nil || !slices.ContainsFunc(members,
+			func(m v1alpha1.Member) bool { return m.Spec.Namespace == namespace.Name }) {
 			continue
 		}
 		service := types.NamespacedName{Namespace: r.Spec.Namespace, Name: r.Spec.Name}
 		byService[service] = append(byService[service], merge.Record{
-			Cluster: namespace.Labels[broker.LabelClusterID], Admitted: namespace.CreationTimestamp, Created: r.CreationTimestamp, Spec: r.Spec,
+			Cluster: namespace.Labels[broker.LabelClusterID], Admitted: namespace.CreationTimestamp,
+			Created: r.CreationTimestamp, Spec: r.Spec,
 		})
 	}
 	for service, all := range byService {

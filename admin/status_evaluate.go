@@ -20,7 +20,8 @@ type evaluation struct {
 	namespace string // of the controller in the member
 	now       time.Time
 
-	// Whether all of the member, and all of the broker, could be read. What could not be read is not a problem of the clusterset.
+	// Whether all of the member, and all of the broker, could be read. What could not be read is not a problem of the
+	// clusterset.
 	memberRead, brokerRead bool
 }
 
@@ -42,7 +43,8 @@ func (e evaluation) evaluate() {
 		case m.Heartbeat == nil:
 			e.problem("member %q has no heartbeat: its controller has never run", m.ClusterID)
 		case m.Expired:
-			e.problem("member %q last renewed its heartbeat %s ago: it has expired, and other members use its endpoints as a last resort",
+			e.problem(
+				"member %q last renewed its heartbeat %s ago: it has expired, and other members use its endpoints as a last resort",
 				m.ClusterID, m.HeartbeatAge)
 		}
 	}
@@ -55,13 +57,15 @@ func (e evaluation) evaluate() {
 			// Anything else about the cluster is as expected during a leave.
 			e.problem("this cluster is leaving: run \"clusterset leave\" again to finish, or \"clusterset join\" to stay")
 		case c.Removed != "":
-			e.problem("an administrator of the broker removed this cluster at %s, and its imports end: run \"clusterset leave --force\" to clean up, "+
-				"or \"clusterset join\" to be a member again", c.Removed)
+			e.problem(
+				"an administrator of the broker removed this cluster at %s, and its imports end: run \"clusterset leave --force\" to clean up, "+
+					"or \"clusterset join\" to be a member again", c.Removed)
 		case c.ClusterSet == "" && len(c.CRDs) > 0 && c.CredentialExpires != nil:
 			// Without the kind ClusterProperty nothing is known of the membership.
 		case c.ClusterSet == "" && own != nil:
-			e.problem("ClusterProperty clusterset.k8s.io is missing, but the broker has a Member for this cluster: run \"clusterset join\" " +
-				"to restore it, or \"clusterset leave\"")
+			e.problem(
+				"ClusterProperty clusterset.k8s.io is missing, but the broker has a Member for this cluster: run \"clusterset join\" " +
+					"to restore it, or \"clusterset leave\"")
 		case c.ClusterSet == "":
 			e.warn("this cluster is not a member of a clusterset: run \"clusterset join\"")
 		case e.memberRead:
@@ -92,7 +96,8 @@ func (c *ClusterState) waits(own *MemberState) bool {
 	return len(c.CRDs) > 0 && (own == nil || own.Expired)
 }
 
-// evaluateVersions: during an upgrade, controllers have different versions. A controller inside of CoreDNS has that of CoreDNS before ours.
+// evaluateVersions: during an upgrade, controllers have different versions. A controller inside of CoreDNS has that of
+// CoreDNS before ours.
 func (e evaluation) evaluateVersions() {
 	var versions []string
 	for i := range e.state.Members {
@@ -106,7 +111,8 @@ func (e evaluation) evaluateVersions() {
 	}
 	if len(versions) > 1 {
 		slices.Sort(versions)
-		e.warn("the controllers of the members have different versions, %s: finish the upgrade in all members", strings.Join(versions, ", "))
+		e.warn("the controllers of the members have different versions, %s: finish the upgrade in all members",
+			strings.Join(versions, ", "))
 	}
 }
 
@@ -121,8 +127,8 @@ func (e evaluation) evaluateSettings() {
 	e.compareSetting("merge", e.state.Broker.Merge, "clusterset join", func(m *MemberState) string { return m.Merge })
 }
 
-// compareSetting adds a problem for each member whose option differs from the clusterset's option. Empty values are not compared: the clusterset
-// has no option, or the member's controller has not run.
+// compareSetting adds a problem for each member whose option differs from the clusterset's option. Empty values are not
+// compared: the clusterset has no option, or the member's controller has not run.
 func (e evaluation) compareSetting(option, clusterset, command string, of func(*MemberState) string) {
 	for i := range e.state.Members {
 		m := &e.state.Members[i]
@@ -133,18 +139,22 @@ func (e evaluation) compareSetting(option, clusterset, command string, of func(*
 	}
 }
 
-// evaluateMember evaluates a cluster that is a member. own is its Member, nil if it does not exist or if the broker could not be read.
+// evaluateMember evaluates a cluster that is a member. own is its Member, nil if it does not exist or if the broker
+// could not be read.
 func (e evaluation) evaluateMember(c *ClusterState, own *MemberState) {
 	switch {
 	case e.brokerRead && e.state.Broker != nil && e.state.Broker.UID != c.BrokerUID:
-		e.problem("the broker has kube-system UID %s, but this cluster joined a broker with UID %s: the controller is frozen; "+
-			"run \"clusterset join --replace-broker\" if this broker replaces the old one", e.state.Broker.UID, c.BrokerUID)
+		e.problem(
+			"the broker has kube-system UID %s, but this cluster joined a broker with UID %s: the controller is frozen; "+
+				"run \"clusterset join --replace-broker\" if this broker replaces the old one", e.state.Broker.UID, c.BrokerUID)
 	case e.brokerRead && own == nil:
 		e.problem("the broker has no Member for this cluster: run \"clusterset join\" again")
 	case c.Leader == "" || c.LeaderRenewed == nil:
-		e.problem("no leader: no controller holds Lease %s/%s; check that the controller of this cluster runs", e.namespace, wellknown.ControllerLease)
+		e.problem("no leader: no controller holds Lease %s/%s; check that the controller of this cluster runs", e.namespace,
+			wellknown.ControllerLease)
 	case c.LeaderExpired:
-		e.problem("no leader: Lease %s/%s has expired; check that the controller of this cluster runs", e.namespace, wellknown.ControllerLease)
+		e.problem("no leader: Lease %s/%s has expired; check that the controller of this cluster runs", e.namespace,
+			wellknown.ControllerLease)
 	case e.brokerRead && own.Expired && !c.waits(own):
 		e.problem("the controller runs but does not renew its heartbeat on the broker: it cannot reach the broker")
 	}
@@ -154,7 +164,8 @@ func (e evaluation) evaluateMember(c *ClusterState, own *MemberState) {
 		return // what the controller has said before does not count
 	}
 	for _, f := range c.Frozen {
-		e.problem("the controller is frozen (%s): %s; suspended: %s", f.Reason, apireason.With(f.Detail, apireason.Code(f.Code)), f.Suspends)
+		e.problem("the controller is frozen (%s): %s; suspended: %s", f.Reason,
+			apireason.With(f.Detail, apireason.Code(f.Code)), f.Suspends)
 	}
 	e.evaluateUndeclared(c.Exports.Undeclared)
 	nameNotReady(e, c.NotReadyImports, "Import")
@@ -180,9 +191,9 @@ func (e evaluation) evaluateUndeclared(exports []string) {
 		"see the condition Ready of the ServiceExports, and join again with all networks in --pod-cidr", text)
 }
 
-// evaluateOutside: Pods whose addresses are not declared are a problem, since other members lack their endpoints. A network without
-// such a Pod is a warning, since the next Pod may be there, if it is that of a Node or has nothing in common with what is declared, as a new
-// IPPool has. Of other networks the user may have declared a part on purpose.
+// evaluateOutside: Pods whose addresses are not declared are a problem, since other members lack their endpoints. A
+// network without such a Pod is a warning, since the next Pod may be there, if it is that of a Node or has nothing in
+// common with what is declared, as a new IPPool has. Of other networks the user may have declared a part on purpose.
 func (e evaluation) evaluateOutside(o *OutsideState) {
 	if o == nil {
 		return
@@ -191,14 +202,16 @@ func (e evaluation) evaluateOutside(o *OutsideState) {
 		e.warn("%s", o.Unread)
 	}
 	if o.Pods.Count > 0 {
-		e.problem("%s: other members do not accept them; run %s", have(o.Pods, "running Pod", "networks that this cluster declared"), o.command())
+		e.problem("%s: other members do not accept them; run %s",
+			have(o.Pods, "running Pod", "networks that this cluster declared"), o.command())
 		return
 	}
 	declared := validCIDRs(o.declared)
 	for _, n := range o.Networks {
 		apart := len(declared) > 0 && !slices.ContainsFunc(declared, netip.MustParsePrefix(n.CIDR).Overlaps)
 		if n.PerNode || apart {
-			e.warn("network %s (%s) is not declared: other members will not accept Pods in it; run \"clusterset join\" again", n.CIDR, n.Source)
+			e.warn("network %s (%s) is not declared: other members will not accept Pods in it; run \"clusterset join\" again",
+				n.CIDR, n.Source)
 		}
 	}
 }
@@ -218,7 +231,8 @@ func (o *OutsideState) command() string {
 func (e evaluation) evaluateCredential(expires *time.Time) {
 	switch {
 	case expires == nil:
-		e.problem("the broker credential, Secret %s/%s, does not exist: run \"clusterset join\" again", e.namespace, broker.SecretName)
+		e.problem("the broker credential, Secret %s/%s, does not exist: run \"clusterset join\" again", e.namespace,
+			broker.SecretName)
 	case !expires.After(e.now):
 		e.problem("the broker credential expired at %s: run \"clusterset join\" again", expires.UTC().Format(time.RFC3339))
 	}

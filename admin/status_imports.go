@@ -21,7 +21,8 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
-// normallyPending is the time after which a pending import is a problem. Until then it waits for a derived Service or a clusterset IP.
+// normallyPending is the time after which a pending import is a problem. Until then it waits for a derived Service or a
+// clusterset IP.
 const normallyPending = 10 * time.Second
 
 // labelOldImport is on the ServiceImports of Lighthouse before 0.15, one for each service and cluster.
@@ -62,7 +63,8 @@ func (l importList) notReady(now time.Time) []NotReadyImport {
 		if c == nil || c.Status == metav1.ConditionTrue || imp.DeletionTimestamp != nil {
 			continue
 		}
-		if c.Reason != string(mcsv1beta1.ServiceImportReasonPending) || now.Sub(c.LastTransitionTime.Time) >= normallyPending {
+		if c.Reason != string(mcsv1beta1.ServiceImportReasonPending) ||
+			now.Sub(c.LastTransitionTime.Time) >= normallyPending {
 			all = append(all, NotReadyImport{imp.Namespace, imp.Name, c.Reason, c.Message})
 		}
 	}
@@ -77,8 +79,10 @@ type takenNames struct {
 	chosen     wellknown.NamespaceChoice
 }
 
-// of returns the foreign imports that stand in the way of an export: it reaches this cluster, and the namespace accepts it.
-func (t takenNames) of(ctx context.Context, foreign []*mcsv1beta1.ServiceImport, members []v1alpha1.Member, records []v1alpha1.ExportedService) ([]NotReadyImport, error) {
+// of returns the foreign imports that stand in the way of an export: it reaches this cluster, and the namespace accepts
+// it.
+func (t takenNames) of(ctx context.Context, foreign []*mcsv1beta1.ServiceImport, members []v1alpha1.Member,
+	records []v1alpha1.ExportedService) ([]NotReadyImport, error) {
 	var all []NotReadyImport
 	for _, imp := range foreign {
 		exporters := t.exporters(imp, members, records)
@@ -94,14 +98,16 @@ func (t takenNames) of(ctx context.Context, foreign []*mcsv1beta1.ServiceImport,
 		if !exists || !t.takesPart(ns) || len(exporters) == 0 {
 			continue
 		}
-		all = append(all, NotReadyImport{imp.Namespace, imp.Name, "Foreign", apireason.With(fmt.Sprintf("It is not that of the controller, which leaves it alone, "+
-			"though the service is exported by %s.", strings.Join(exporters, ", ")), apireason.ImportForeign)})
+		all = append(all, NotReadyImport{imp.Namespace, imp.Name, "Foreign",
+			apireason.With(fmt.Sprintf("It is not that of the controller, which leaves it alone, "+
+				"though the service is exported by %s.", strings.Join(exporters, ", ")), apireason.ImportForeign)})
 	}
 	return all, nil
 }
 
 // exporters returns the clusters that export the service to this cluster.
-func (t takenNames) exporters(imp *mcsv1beta1.ServiceImport, members []v1alpha1.Member, records []v1alpha1.ExportedService) (ids []string) {
+func (t takenNames) exporters(imp *mcsv1beta1.ServiceImport, members []v1alpha1.Member,
+	records []v1alpha1.ExportedService) (ids []string) {
 	properties, _ := t.own.Status.ValidProperties()
 	for i := range records {
 		r := &records[i]

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A NetworkCheck keeps what [Status] found outside of the networks of a cluster for a minute, or until other networks are declared: to find it,
-// all Pods are read. The zero value is ready to use.
+// A NetworkCheck keeps what [Status] found outside of the networks of a cluster for a minute, or until other networks
+// are declared: to find it, all Pods are read. The zero value is ready to use.
 type NetworkCheck struct {
 	at       time.Time
 	declared []string // Pods, then Services

@@ -15,7 +15,8 @@ import (
 )
 
 // readSelection reads which clusters the imports prefer and use. Without the right to list slices it returns nil.
-func readSelection(ctx context.Context, c *cluster, imports []*mcsv1beta1.ServiceImport) (states []SelectionState, err error) {
+func readSelection(ctx context.Context, c *cluster, imports []*mcsv1beta1.ServiceImport) (states []SelectionState,
+	err error) {
 	preferred := make(map[types.NamespacedName]string)
 	for _, imp := range imports {
 		if text := explain.Preferred(imp); text != "" {
@@ -25,7 +26,8 @@ func readSelection(ctx context.Context, c *cluster, imports []*mcsv1beta1.Servic
 	if len(preferred) == 0 {
 		return nil, nil
 	}
-	all, err := list[discoveryv1.EndpointSlice](ctx, c, discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), discoveryv1.LabelManagedBy+"="+broker.ManagedBy)
+	all, err := list[discoveryv1.EndpointSlice](ctx, c, discoveryv1.SchemeGroupVersion.WithResource("endpointslices"),
+		discoveryv1.LabelManagedBy+"="+broker.ManagedBy)
 	if apierrors.IsForbidden(err) {
 		return nil, nil
 	}

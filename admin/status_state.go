@@ -16,8 +16,8 @@ import (
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 )
 
-// A State is the state of a clusterset as one cluster, the broker, or both show it. The JSON form is stable: fields are only added.
-// Lists are sorted.
+// A State is the state of a clusterset as one cluster, the broker, or both show it. The JSON form is stable: fields are
+// only added. Lists are sorted.
 type State struct {
 	Cluster   *ClusterState   `json:"cluster,omitempty"` // nil if only the broker was read
 	Broker    *BrokerState    `json:"broker,omitempty"`  // nil if there is no access to the broker
@@ -82,17 +82,19 @@ type ExportState struct {
 
 	Unread string `json:"unread,omitempty"` // why they could not be counted
 
-	// Reasons counts the exports that are not ready by the reason of their condition Valid or, if that is True, Ready. The reason is
-	// NotReconciled if the controller has not set these conditions for the current generation.
+	// Reasons counts the exports that are not ready by the reason of their condition Valid or, if that is True, Ready. The
+	// reason is NotReconciled if the controller has not set these conditions for the current generation.
 	Reasons map[string]int `json:"reasons,omitempty"`
 
-	// Undeclared names the exports that lack addresses outside of the networks that the cluster declared: "<namespace>/<name>".
+	// Undeclared names the exports that lack addresses outside of the networks that the cluster declared:
+	// "<namespace>/<name>".
 	Undeclared []string `json:"undeclared,omitempty"`
 
 	NotReadyExports []NotReadyExport `json:"notReadyExports,omitempty"`
 }
 
-// NotReadyExport is a ServiceExport that is not ready, with the reason as in [ExportState].Reasons and the message of that condition.
+// NotReadyExport is a ServiceExport that is not ready, with the reason as in [ExportState].Reasons and the message of
+// that condition.
 type NotReadyExport struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
@@ -147,11 +149,13 @@ func compareConflicts(a, b ConflictState) int {
 	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
-// ExportReason returns reason and message of the condition Valid of an export or, if that is True, of Ready; NotReconciled if the
-// controller has not set them for the current generation.
+// ExportReason returns reason and message of the condition Valid of an export or, if that is True, of Ready;
+// NotReconciled if the controller has not set them for the current generation.
 func ExportReason(e *mcsv1beta1.ServiceExport) (reason, message string) {
-	for _, of := range []mcsv1beta1.ServiceExportConditionType{mcsv1beta1.ServiceExportConditionValid, mcsv1beta1.ServiceExportConditionReady} {
-		if c := explain.CurrentCondition(e, of); c != nil && (c.Status != metav1.ConditionTrue || of == mcsv1beta1.ServiceExportConditionReady) {
+	for _, of := range []mcsv1beta1.ServiceExportConditionType{mcsv1beta1.ServiceExportConditionValid,
+		mcsv1beta1.ServiceExportConditionReady} {
+		if c := explain.CurrentCondition(e, of); c != nil &&
+			(c.Status != metav1.ConditionTrue || of == mcsv1beta1.ServiceExportConditionReady) {
 			return c.Reason, c.Message
 		}
 	}
@@ -161,7 +165,8 @@ func ExportReason(e *mcsv1beta1.ServiceExport) (reason, message string) {
 // add counts one export.
 func (s *ExportState) add(e *mcsv1beta1.ServiceExport) {
 	s.Total++
-	if c := explain.CurrentCondition(e, mcsv1beta1.ServiceExportConditionReady); c != nil && c.Status == metav1.ConditionTrue {
+	if c := explain.CurrentCondition(e, mcsv1beta1.ServiceExportConditionReady); c != nil &&
+		c.Status == metav1.ConditionTrue {
 		s.Ready++
 		if c.Reason == wellknown.ReasonUndeclaredAddresses {
 			s.Undeclared = append(s.Undeclared, e.Namespace+"/"+e.Name)

@@ -60,7 +60,8 @@ func renew(t *testing.T, c *controlplane.ControlPlane, namespace, name string, a
 }
 
 func leaseText(namespace, name string, at time.Time) string {
-	return strings.NewReplacer("NAMESPACE", namespace, "NAME", name, "RENEWED", at.UTC().Format(metav1.RFC3339Micro)).Replace(lease)
+	return strings.NewReplacer("NAMESPACE", namespace, "NAME", name, "RENEWED",
+		at.UTC().Format(metav1.RFC3339Micro)).Replace(lease)
 }
 
 func TestCredentialAndStatus(t *testing.T) {
@@ -91,7 +92,8 @@ func TestCredentialAndStatus(t *testing.T) {
 		// Two tokens of one second expire at the same time.
 		is := mustJoin(t, onBroker, east, o).CredentialExpires
 		if after, _ := credentialOf(t, east); is.Before(was) || after.BearerToken == before.BearerToken {
-			t.Errorf("credential expires %s after %s, the same token: %t; want another one that expires no sooner", is, was, after.BearerToken == before.BearerToken)
+			t.Errorf("credential expires %s after %s, the same token: %t; want another one that expires no sooner", is, was,
+				after.BearerToken == before.BearerToken)
 		}
 	})
 	t.Run("rejected", func(t *testing.T) {
@@ -110,7 +112,8 @@ func TestCredentialAndStatus(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := c.kubeSystem(t.Context()); err != nil || after.BearerToken == rejected {
-			t.Errorf("with the credential after the join: %v, the same token: %t; want one that the broker accepts", err, after.BearerToken == rejected)
+			t.Errorf("with the credential after the join: %v, the same token: %t; want one that the broker accepts", err,
+				after.BearerToken == rejected)
 		}
 	})
 	t.Run("server", func(t *testing.T) {
@@ -134,7 +137,8 @@ func TestCredentialAndStatus(t *testing.T) {
 	renew(t, east, wellknown.ControllerNamespace, wellknown.ControllerLease, now)
 	// The credential of the member is enough to read the broker.
 	state := status(t, nil, east.Config(), o)
-	if len(state.Problems) > 0 || len(state.Members) != 2 || !state.Members[0].This || state.Members[1].This || state.Cluster.Leader != "pod-1" {
+	if len(state.Problems) > 0 || len(state.Members) != 2 || !state.Members[0].This || state.Members[1].This ||
+		state.Cluster.Leader != "pod-1" {
 		t.Errorf("status = %+v, want two members, east this one, and no problem", state)
 	}
 	t.Run("imports of Lighthouse before 0.15", func(t *testing.T) { oldImports(t, east, o) })
@@ -159,14 +163,17 @@ func TestCredentialAndStatus(t *testing.T) {
 
 	t.Run("a broker that cannot be read", func(t *testing.T) { unreadBroker(t, onBroker, east, o) })
 	t.Run("conflicts by the broker alone", func(t *testing.T) {
-		for _, x := range []struct{ cluster, namespace, kind string }{{"east", own, "ClusterSetIP"}, {"west", joined.Namespace, "Headless"}} {
-			record := strings.NewReplacer("NAMESPACE", x.namespace, "cluster: east", "cluster: "+x.cluster, "ClusterSetIP", x.kind).Replace(exported)
+		for _, x := range []struct{ cluster, namespace, kind string }{{"east", own, "ClusterSetIP"},
+			{"west", joined.Namespace, "Headless"}} {
+			record := strings.NewReplacer("NAMESPACE", x.namespace, "cluster: east", "cluster: "+x.cluster, "ClusterSetIP",
+				x.kind).Replace(exported)
 			if err := onBroker.ApplyYAML(t.Context(), []byte(record)); err != nil {
 				t.Fatal(err)
 			}
 		}
 		state := status(t, onBroker.Config(), nil, o)
-		if state.Cluster != nil || len(state.Conflicts) != 1 || state.Conflicts[0].Reason != "TypeConflict" || state.Members[0].Services != 1 {
+		if state.Cluster != nil || len(state.Conflicts) != 1 || state.Conflicts[0].Reason != "TypeConflict" ||
+			state.Members[0].Services != 1 {
 			t.Errorf("status = %+v, want one conflict of types", state)
 		}
 	})
@@ -223,15 +230,18 @@ func takenImports(t *testing.T, onBroker, east *controlplane.ControlPlane, west 
 			t.Fatal(err)
 		}
 	}
-	record, _, _ := strings.Cut(strings.NewReplacer("NAMESPACE", west, "cluster: east", "cluster: west").Replace(exported), "\n---")
+	record, _, _ := strings.Cut(strings.NewReplacer("NAMESPACE", west, "cluster: east",
+		"cluster: west").Replace(exported), "\n---")
 	annotated := func(sources string) string {
 		return "{apiVersion: v1, kind: Namespace, metadata: {name: shop, annotations: {clusterset-dns.io/allowed-source-clusters: '" + sources + "'}}}"
 	}
 	must(onBroker, record)
 	must(east, annotated("north, west"))
 	must(east, `{apiVersion: multicluster.x-k8s.io/v1beta1, kind: ServiceImport, metadata: {name: db, namespace: shop}, spec: {type: Headless, ports: []}}`)
-	wantProblem(t, status(t, nil, east.Config(), o), "import shop/db is not ready, Foreign: It is not that of the controller, which leaves it alone, "+
-		"though the service is exported by west [import-foreign]")
+	wantProblem(t, status(
+		t, nil, east.Config(), o),
+		"import shop/db is not ready, Foreign: It is not that of the controller, which leaves it alone, "+
+			"though the service is exported by west [import-foreign]")
 	must(east, annotated("north"))
 	if state := status(t, nil, east.Config(), o); len(state.Problems) > 0 {
 		t.Errorf("problems %q of a service that the namespace does not accept, want none", state.Problems)
@@ -246,31 +256,40 @@ func takenImports(t *testing.T, onBroker, east *controlplane.ControlPlane, west 
 	}
 }
 
-// outdatedKind: the controller waits for a CRD, and so its heartbeat has expired (docs/spec/controller.md 5.3). That is the cause, and exports that can be
-// read are counted.
+// outdatedKind: the controller waits for a CRD, and so its heartbeat has expired (docs/spec/controller.md 5.3). That is
+// the cause, and exports that can be read are counted.
 func outdatedKind(t *testing.T, east *controlplane.ControlPlane, o StatusOptions) {
 	export := `{apiVersion: multicluster.x-k8s.io/v1alpha1, kind: ServiceExport, metadata: {name: db, namespace: default}}`
 	if err := east.ApplyYAML(t.Context(), []byte(export)); err != nil {
 		t.Fatal(err)
 	}
-	crds := east.Dynamic().Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
+	crds := east.Dynamic().Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1",
+		Resource: "customresourcedefinitions"})
 	serve := func(served bool) {
 		t.Helper()
 		patch := fmt.Sprintf(`[{"op":"test","path":"/spec/versions/1/name","value":"v1beta1"},{"op":"replace","path":"/spec/versions/1/served","value":%t}]`, served)
-		if _, err := crds.Patch(t.Context(), mcsv1beta1.ServiceExportFullName, types.JSONPatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+		if _, err := crds.Patch(t.Context(), mcsv1beta1.ServiceExportFullName, types.JSONPatchType, []byte(patch),
+			metav1.PatchOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	serve(false)
 	state := status(t, nil, east.Config(), o)
-	wantProblem(t, state, "CRD serviceexports.multicluster.x-k8s.io does not serve v1beta1: update it to that of sigs.k8s.io/mcs-api v0.5 or later; "+
-		"until then the controller waits and sends no heartbeat")
-	if text := strings.Join(state.Problems, "\n"); strings.Contains(text, "cannot reach") || strings.Contains(text, "NotReconciled") || state.Cluster.Exports.Total != 1 {
-		t.Errorf("problems %q, exports %+v, want the CRD as the one cause, and one export", state.Problems, state.Cluster.Exports)
+	wantProblem(
+		t, state,
+		"CRD serviceexports.multicluster.x-k8s.io does not serve v1beta1: update it to that of sigs.k8s.io/mcs-api v0.5 or later; "+
+			"until then the controller waits and sends no heartbeat")
+	if text := strings.Join(state.Problems, "\n"); strings.Contains(text, "cannot reach") ||
+		strings.Contains(text, "NotReconciled") || state.Cluster.Exports.Total != 1 {
+		t.Errorf("problems %q, exports %+v, want the CRD as the one cause, and one export", state.Problems,
+			state.Cluster.Exports)
 	}
 	serve(true)
 	exports := east.Dynamic().Resource(mcsv1beta1.SchemeGroupVersion.WithResource("serviceexports")).Namespace("default")
-	until.OK(t, "the export is gone", func(ctx context.Context) error { return exports.Delete(ctx, "db", metav1.DeleteOptions{}) })
+	until.OK(t, "the export is gone", func(ctx context.Context) error {
+		return exports.Delete(ctx, "db",
+			metav1.DeleteOptions{})
+	})
 }
 
 // undecodable: an object that the API server accepts and Go does not decode is left out and named; all else is read.
@@ -324,7 +343,8 @@ func unreadBroker(t *testing.T, onBroker, east *controlplane.ControlPlane, o Sta
 	problem("the broker credential expired")
 	var c crash
 	c.left.Store(1)
-	if _, err := Leave(t.Context(), c.wrap(onBroker.Config()), c.wrap(east.Config()), leaveOptions()); !errors.Is(err, errCrash) {
+	if _, err := Leave(t.Context(), c.wrap(onBroker.Config()), c.wrap(east.Config()), leaveOptions()); !errors.Is(err,
+		errCrash) {
 		t.Fatalf("leave: %v, want a crash", err)
 	}
 	problem(`this cluster is leaving: run "clusterset leave" again to finish, or "clusterset join" to stay`)
@@ -347,7 +367,8 @@ func wantProblem(t *testing.T, s State, want string) {
 	}
 }
 
-// tokens requests tokens with the credential of the member, within and beyond what its join granted. docs/spec/controller.md 2.4.
+// tokens requests tokens with the credential of the member, within and beyond what its join granted.
+// docs/spec/controller.md 2.4.
 func tokens(t *testing.T, onBroker, east *controlplane.ControlPlane, own string) {
 	request := func(ctx context.Context, life time.Duration, audiences ...string) error {
 		config, _ := credentialOf(t, east)
@@ -369,7 +390,8 @@ func tokens(t *testing.T, onBroker, east *controlplane.ControlPlane, own string)
 		{"100 years", "at most 168h0m0s", request(t.Context(), 100*365*24*time.Hour)},
 		{"another audience", "for this API server alone", request(t.Context(), time.Hour, "vault.example")},
 	} {
-		if tt.denied == "" && tt.err != nil || tt.denied != "" && (tt.err == nil || !strings.Contains(tt.err.Error(), tt.denied)) {
+		if tt.denied == "" && tt.err != nil || tt.denied != "" &&
+			(tt.err == nil || !strings.Contains(tt.err.Error(), tt.denied)) {
 			t.Errorf("%s: error %v, want %q in it", tt.name, tt.err, tt.denied)
 		}
 	}
@@ -378,7 +400,8 @@ func tokens(t *testing.T, onBroker, east *controlplane.ControlPlane, own string)
 	mustJoin(t, onBroker, east, o)
 	until.OK(t, "token for 30 days", func(ctx context.Context) error { return request(ctx, o.CredentialLife) })
 	// Back to the default: a token that lives longer is replaced.
-	if expires := mustJoin(t, onBroker, east, options("east")).CredentialExpires; time.Until(expires) > broker.DefaultCredentialLife {
+	if expires := mustJoin(t, onBroker, east, options("east")).CredentialExpires; time.Until(
+		expires) > broker.DefaultCredentialLife {
 		t.Errorf("credential expires %s, want within a week", expires)
 	}
 }
@@ -415,9 +438,10 @@ func rights(t *testing.T, config *rest.Config, own, other string) {
 		{"delete", "", "resourcequotas", "", own, "member", false},
 		{"delete", "", "namespaces", "", "", own, false},
 	} {
-		review := &authzv1.SelfSubjectAccessReview{Spec: authzv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authzv1.ResourceAttributes{
+		review := &authzv1.SelfSubjectAccessReview{}
+		review.Spec.ResourceAttributes = &authzv1.ResourceAttributes{
 			Verb: tt.verb, Group: tt.group, Resource: tt.resource, Subresource: tt.sub, Namespace: tt.namespace, Name: tt.name,
-		}}}
+		}
 		answer, err := client.AuthorizationV1().SelfSubjectAccessReviews().Create(t.Context(), review, metav1.CreateOptions{})
 		if err != nil {
 			t.Fatal(err)
@@ -431,7 +455,8 @@ func rights(t *testing.T, config *rest.Config, own, other string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := dyn.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")).List(t.Context(), metav1.ListOptions{}); err != nil {
+	if _, err := dyn.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")).List(t.Context(),
+		metav1.ListOptions{}); err != nil {
 		t.Error(err)
 	}
 }
@@ -440,7 +465,8 @@ func rights(t *testing.T, config *rest.Config, own, other string) {
 func TestStatusNamesUndeclaredAddresses(t *testing.T) {
 	cluster := &ClusterState{Exports: ExportState{}}
 	for i := range 12 {
-		e := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: fmt.Sprintf("db-%02d", i), Generation: 1}}
+		e := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: fmt.Sprintf("db-%02d", i),
+			Generation: 1}}
 		e.Status.Conditions = []metav1.Condition{{
 			Type: string(mcsv1beta1.ServiceExportConditionReady), Status: metav1.ConditionTrue, ObservedGeneration: 1,
 			Reason: wellknown.ReasonUndeclaredAddresses,
@@ -452,8 +478,10 @@ func TestStatusNamesUndeclaredAddresses(t *testing.T) {
 	}
 	state := State{Cluster: cluster}
 	evaluation{state: &state, now: time.Now()}.evaluateMember(cluster, nil)
-	wantProblem(t, state, "endpoints of shop/db-01, shop/db-02, shop/db-03, shop/db-04, shop/db-05, shop/db-06, shop/db-07, shop/db-08, "+
-		"shop/db-09, shop/db-10 and 1 more have addresses in none of the networks that this cluster declared")
+	wantProblem(
+		t, state,
+		"endpoints of shop/db-01, shop/db-02, shop/db-03, shop/db-04, shop/db-05, shop/db-06, shop/db-07, shop/db-08, "+
+			"shop/db-09, shop/db-10 and 1 more have addresses in none of the networks that this cluster declared")
 	if cluster.Exports.Ready != 12 {
 		t.Errorf("%d of 12 exports are ready, want all", cluster.Exports.Ready)
 	}
@@ -469,12 +497,16 @@ func TestStatusNamesUndeclaredNetworks(t *testing.T) {
 	}{
 		{"a new IPPool", NetworkState{CIDR: "10.5.0.0/16", Source: "IPPool b"}, []string{"10.4.0.0/16", "fd00::/48"}, true},
 		{"a part is declared", NetworkState{CIDR: "10.4.0.0/15", Source: "IPPool b"}, []string{"10.4.0.0/16"}, false},
-		{"of a Node, in part declared", NetworkState{CIDR: "10.4.0.0/15", Source: "Nodes", PerNode: true}, []string{"10.4.0.0/16"}, true},
-		{"nothing is declared", NetworkState{CIDR: "10.5.0.0/16", Source: "IPPool b"}, nil, false}, // which is a warning of its own
+		{"of a Node, in part declared", NetworkState{CIDR: "10.4.0.0/15", Source: "Nodes", PerNode: true},
+			[]string{"10.4.0.0/16"}, true},
+		// which is a warning of its own
+		{"nothing is declared", NetworkState{CIDR: "10.5.0.0/16", Source: "IPPool b"}, nil, false},
 	} {
 		var state State
-		evaluation{state: &state, now: time.Now()}.evaluateOutside(&OutsideState{Networks: []NetworkState{tt.network}, declared: tt.declared})
-		if got := strings.Contains(strings.Join(state.Warnings, "\n"), "network "+tt.network.CIDR+" ("+tt.network.Source+") is not declared: "); got != tt.want {
+		evaluation{state: &state, now: time.Now()}.evaluateOutside(&OutsideState{Networks: []NetworkState{tt.network},
+			declared: tt.declared})
+		if got := strings.Contains(strings.Join(state.Warnings, "\n"),
+			"network "+tt.network.CIDR+" ("+tt.network.Source+") is not declared: "); got != tt.want {
 			t.Errorf("%s: warnings %q, want one: %t", tt.name, state.Warnings, tt.want)
 		}
 	}
@@ -485,7 +517,8 @@ func TestStatusNamesExports(t *testing.T) {
 	cluster := &ClusterState{}
 	for i := range 12 {
 		e := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: fmt.Sprintf("db-%02d", i)}}
-		e.Status.Conditions = []metav1.Condition{{Type: "Valid", Status: metav1.ConditionFalse, Reason: "NoService", Message: "There is no Service."}}
+		e.Status.Conditions = []metav1.Condition{{Type: "Valid", Status: metav1.ConditionFalse, Reason: "NoService",
+			Message: "There is no Service."}}
 		cluster.Exports.add(e)
 	}
 	state := State{Cluster: cluster}
@@ -500,10 +533,12 @@ func TestStatusNamesExports(t *testing.T) {
 // docs/spec/operations.md 1: an import that waits is normal at first, and a problem after that.
 func TestStatusNamesImports(t *testing.T) {
 	now := time.Now()
-	imp := func(name string, status metav1.ConditionStatus, reason mcsv1beta1.ServiceImportConditionReason, age time.Duration) *mcsv1beta1.ServiceImport {
+	imp := func(name string, status metav1.ConditionStatus, reason mcsv1beta1.ServiceImportConditionReason,
+		age time.Duration) *mcsv1beta1.ServiceImport {
 		i := &mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}}
 		if status != "" {
-			i.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: status, Reason: string(reason), Message: "Why.", LastTransitionTime: metav1.NewTime(now.Add(-age))}}
+			i.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: status, Reason: string(reason), Message: "Why.",
+				LastTransitionTime: metav1.NewTime(now.Add(-age))}}
 		}
 		return i
 	}
@@ -515,10 +550,13 @@ func TestStatusNamesImports(t *testing.T) {
 		imp("quota", metav1.ConditionFalse, mcsv1beta1.ServiceImportReasonPending, normallyPending),
 		imp("families", metav1.ConditionFalse, mcsv1beta1.ServiceImportReasonIPFamilyNotSupported, 0),
 	}}
-	cluster := &ClusterState{NotReadyImports: imports.notReady(now), CredentialExpires: new(now.Add(time.Hour)), Leader: "pod-1", LeaderRenewed: &now}
+	cluster := &ClusterState{NotReadyImports: imports.notReady(now), CredentialExpires: new(now.Add(time.Hour)),
+		Leader: "pod-1", LeaderRenewed: &now}
 	state := State{Cluster: cluster}
 	evaluation{state: &state, now: now}.evaluateMember(cluster, nil)
-	if got, want := strings.Join(state.Problems, "\n"), "import shop/quota is not ready, Pending: Why\nimport shop/families is not ready, IPFamilyNotSupported: Why"; got != want {
+	if got, want := strings.Join(
+		state.Problems, "\n"),
+		"import shop/quota is not ready, Pending: Why\nimport shop/families is not ready, IPFamilyNotSupported: Why"; got != want {
 		t.Errorf("problems\n%s\nwant\n%s", got, want)
 	}
 }
@@ -526,7 +564,8 @@ func TestStatusNamesImports(t *testing.T) {
 // docs/spec/controller.md 5.3: a missing CRD is the cause of what the controller no longer does, as far as it waits.
 func TestStatusNamesCRDs(t *testing.T) {
 	now := time.Now()
-	const frozen, exports = "the controller is frozen (lost_members): gone; suspended: all", "export shop/db is not ready, NotReconciled: None"
+	const frozen, exports = "the controller is frozen (lost_members): gone; suspended: all",
+		"export shop/db is not ready, NotReconciled: None"
 	for _, tt := range []struct {
 		name    string
 		own     *MemberState
@@ -537,7 +576,8 @@ func TestStatusNamesCRDs(t *testing.T) {
 			"no CRD; until then the controller waits and sends no heartbeat, so other members remove what this cluster exports"},
 		{"the kind ClusterProperty is missing", &MemberState{This: true, Expired: true}, ClusterState{},
 			"no CRD; until then the controller waits and sends no heartbeat, so other members remove what this cluster exports"},
-		{"the controller runs", &MemberState{This: true}, ClusterState{ClusterSet: "set"}, "no CRD\n" + frozen + "\n" + exports},
+		{"the controller runs", &MemberState{This: true}, ClusterState{ClusterSet: "set"},
+			"no CRD\n" + frozen + "\n" + exports},
 		{"no access to the broker", nil, ClusterState{ClusterSet: "set"}, "no CRD"},
 	} {
 		c := &tt.cluster
@@ -575,12 +615,13 @@ func TestStatusVersions(t *testing.T) {
 	}
 }
 
-// sets changes the CRDs and policies of broker and member: nothing newer is overwritten, and status reports what is not as it is
-// written here. docs/spec/controller.md 7.7.
+// sets changes the CRDs and policies of broker and member: nothing newer is overwritten, and status reports what is not
+// as it is written here. docs/spec/controller.md 7.7.
 func sets(t *testing.T, onBroker, east *controlplane.ControlPlane) {
 	change := func(c *controlplane.ControlPlane, r schema.GroupVersionResource, name, patch string) {
 		t.Helper()
-		if _, err := c.Dynamic().Resource(r).Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+		if _, err := c.Dynamic().Resource(r).Patch(t.Context(), name, types.MergePatchType, []byte(patch),
+			metav1.PatchOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -588,8 +629,10 @@ func sets(t *testing.T, onBroker, east *controlplane.ControlPlane) {
 		t.Helper()
 		change(c, r, name, fmt.Sprintf(`{"metadata":{"annotations":{%q:%s}}}`, broker.AnnotationVersion, value))
 	}
-	crds := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
-	const records, writes, ids = "exportedservices.broker.clusterset-dns.io", "clusterset-broker-writes", "clusterset-cluster-id"
+	crds := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1",
+		Resource: "customresourcedefinitions"}
+	const records, writes, ids = "exportedservices.broker.clusterset-dns.io", "clusterset-broker-writes",
+		"clusterset-cluster-id"
 	denied := func(what string, err error, want string) {
 		t.Helper()
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -638,14 +681,16 @@ func sets(t *testing.T, onBroker, east *controlplane.ControlPlane) {
 	initBroker(t, onBroker)
 	change(onBroker, policyBindingResource, writes, `{"spec":{"validationActions":["Audit"]}}`)
 	reports(problems, "ValidatingAdmissionPolicyBinding "+writes+" differs")
-	if err := onBroker.Dynamic().Resource(policyBindingResource).Delete(t.Context(), writes, metav1.DeleteOptions{}); err != nil {
+	if err := onBroker.Dynamic().Resource(policyBindingResource).Delete(t.Context(), writes,
+		metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	reports(problems, "ValidatingAdmissionPolicyBinding "+writes+" does not exist")
 	_, err := Join(t.Context(), onBroker.Config(), east.Config(), options("east"))
 	denied("join", err, "the broker is not initialised")
 	initBroker(t, onBroker)
-	if state := status(t, nil, east.Config(), StatusDefaults()); strings.Contains(strings.Join(state.Problems, "\n"), "broker: ") {
+	if state := status(t, nil, east.Config(), StatusDefaults()); strings.Contains(strings.Join(state.Problems, "\n"),
+		"broker: ") {
 		t.Errorf("problems %q, want none of the policies", state.Problems)
 	}
 
@@ -675,7 +720,8 @@ func sets(t *testing.T, onBroker, east *controlplane.ControlPlane) {
 // frozenController has the reasons that the controller of east writes on its Lease.
 func frozenController(t *testing.T, east *controlplane.ControlPlane, o StatusOptions) {
 	since := o.Now().Add(-time.Minute)
-	text := wellknown.FormatFreezes([]wellknown.Freeze{{Reason: "broker_identity", Code: "cluster-cloned", Detail: "two of them", Suspends: "exports", Since: since}})
+	text := wellknown.FormatFreezes([]wellknown.Freeze{{Reason: "broker_identity", Code: "cluster-cloned",
+		Detail: "two of them", Suspends: "exports", Since: since}})
 	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, wellknown.AnnotationFrozen, text)
 	_, err := east.Dynamic().Resource(leases).Namespace(wellknown.ControllerNamespace).
 		Patch(t.Context(), wellknown.ControllerLease, types.MergePatchType, []byte(patch), metav1.PatchOptions{})

@@ -38,15 +38,16 @@ type UninstallResult struct {
 	Warnings []string `json:"warnings,omitempty"` // about the cluster's DNS server
 }
 
-// Uninstall removes everything of the project from a cluster that is not a member (docs/spec/operations.md 6). What others have written or may
-// use stays and is listed. After an interruption, a second call does the rest.
+// Uninstall removes everything of the project from a cluster that is not a member (docs/spec/operations.md 6). What
+// others have written or may use stays and is listed. After an interruption, a second call does the rest.
 func Uninstall(ctx context.Context, onMember *rest.Config, o UninstallOptions) (UninstallResult, error) {
 	u, err := newUninstaller(RoleMember, onMember, o)
 	if err != nil {
 		return UninstallResult{}, err
 	}
 	for _, step := range []func(context.Context) error{
-		u.checkLeft, u.undoDNS, u.removeID, u.removeRegion, u.removePolicies, u.removeNamespace, u.removeVerify, u.nameCreated, u.removeRights, u.removeExports, u.removeImports, u.removeMemberCRDs,
+		u.checkLeft, u.undoDNS, u.removeID, u.removeRegion, u.removePolicies, u.removeNamespace, u.removeVerify,
+		u.nameCreated, u.removeRights, u.removeExports, u.removeImports, u.removeMemberCRDs,
 	} {
 		if err := step(ctx); err != nil {
 			return u.result, fmt.Errorf("uninstall: %w", err)
@@ -61,7 +62,8 @@ func UninstallBroker(ctx context.Context, onBroker *rest.Config, o UninstallOpti
 	if err != nil {
 		return UninstallResult{}, err
 	}
-	for _, step := range []func(context.Context) error{u.checkNoMembers, u.removeMarks, u.removeBrokerSet, u.removeBrokerCRDs} {
+	for _, step := range []func(context.Context) error{u.checkNoMembers, u.removeMarks, u.removeBrokerSet,
+		u.removeBrokerCRDs} {
 		if err := step(ctx); err != nil {
 			return u.result, fmt.Errorf("uninstall: %w", err)
 		}
@@ -77,7 +79,8 @@ type uninstaller struct {
 	local   localState // by checkLeft
 	result  UninstallResult
 
-	denied      bool                     // a policy of others, or of a broker, keeps objects of namespaces that do not exist
+	// a policy of others, or of a broker, keeps objects of namespaces that do not exist
+	denied      bool
 	wouldDelete map[schema.GroupKind]int // by a dry run, of custom objects
 }
 
@@ -103,7 +106,8 @@ func (u *uninstaller) checkLeft(ctx context.Context) (err error) {
 	}
 	credential, err := u.secret(ctx, u.options.Namespace)
 	if credential != nil { // leave deletes it: ClusterProperty clusterset.k8s.io may have been deleted by hand
-		return fmt.Errorf("this cluster has not left: Secret %s/%s exists: run \"clusterset leave\" first", u.options.Namespace, credential.Name)
+		return fmt.Errorf("this cluster has not left: Secret %s/%s exists: run \"clusterset leave\" first",
+			u.options.Namespace, credential.Name)
 	}
 	return err
 }
@@ -125,13 +129,15 @@ func (u *uninstaller) undoDNS(ctx context.Context) error {
 	for i := range state.Resolvers {
 		r := &state.Resolvers[i]
 		if r.Undo == nil && !r.Edited && (r.State == wiring.Wired || r.State == wiring.Taken) {
-			u.left("%s forwards or serves %s by a configuration that clusterset has not written: %s", r.Name(), state.Zone, cmp.Or(r.Reason, strings.Join(r.Evidence, ", ")))
+			u.left("%s forwards or serves %s by a configuration that clusterset has not written: %s", r.Name(), state.Zone,
+				cmp.Or(r.Reason, strings.Join(r.Evidence, ", ")))
 		}
 	}
 	return nil
 }
 
-// removeID deletes the cluster id if a join has written it. The policy that keeps it allows that a moment after a leave.
+// removeID deletes the cluster id if a join has written it. The policy that keeps it allows that a moment after a
+// leave.
 func (u *uninstaller) removeID(ctx context.Context) error {
 	if u.local.id == nil {
 		return nil
@@ -193,7 +199,8 @@ func (u *uninstaller) removeAndWait(ctx context.Context, o *unstructured.Unstruc
 	})
 }
 
-// removeVerify deletes the namespaces of runs of [Verify] that were killed. No run can go on in a cluster that is not a member.
+// removeVerify deletes the namespaces of runs of [Verify] that were killed. No run can go on in a cluster that is not a
+// member.
 func (u *uninstaller) removeVerify(ctx context.Context) error {
 	found, err := u.listObjects(ctx, namespaces, broker.LabelManagedBy+"="+wellknown.ManagerVerify)
 	for _, o := range found {
@@ -208,14 +215,16 @@ func (u *uninstaller) removeVerify(ctx context.Context) error {
 	return err
 }
 
-// nameCreated lists the namespaces that the controller has created for imports: others may use them since (docs/spec/controller.md 5.9).
+// nameCreated lists the namespaces that the controller has created for imports: others may use them since
+// (docs/spec/controller.md 5.9).
 func (u *uninstaller) nameCreated(ctx context.Context) error {
 	found, err := u.listObjects(ctx, namespaces, broker.LabelManagedBy+"="+broker.ManagedBy)
 	for _, o := range found {
 		if o.GetAnnotations()[broker.AnnotationCreatedFor] == "" {
 			continue // of a member, where the cluster is the broker, too
 		}
-		u.left("%s was created for imports: delete it if nothing else is in it, or remove its label %s", describe(o), broker.LabelManagedBy)
+		u.left("%s was created for imports: delete it if nothing else is in it, or remove its label %s", describe(o),
+			broker.LabelManagedBy)
 	}
 	return err
 }
@@ -229,7 +238,10 @@ func isOfVerify(namespace *unstructured.Unstructured) bool {
 // removeRights deletes what the manifests have outside of the namespace.
 func (u *uninstaller) removeRights(ctx context.Context) error {
 	for _, manifest := range [][]byte{deploy.ControllerRBAC, deploy.DNSRBAC, deploy.AllInOneRBAC} {
-		objects := slices.DeleteFunc(parse(manifest), func(o *unstructured.Unstructured) bool { return o.GetNamespace() != "" })
+		objects := slices.DeleteFunc(parse(manifest), func(
+			o *unstructured.Unstructured) bool {
+			return o.GetNamespace() != ""
+		})
 		if err := u.removeAll(ctx, objects); err != nil {
 			return err
 		}
@@ -260,14 +272,15 @@ func (u *uninstaller) removeExports(ctx context.Context) error {
 	return err
 }
 
-// removeImports deletes what the controller has imported since "leave" looked, while that ended, and what "leave" could not delete.
+// removeImports deletes what the controller has imported since "leave" looked, while that ended, and what "leave" could
+// not delete.
 func (u *uninstaller) removeImports(ctx context.Context) error {
 	_, err := u.cluster.removeImports(ctx, u.deleteLast) // what others have written with our label, "leave" has named
 	return err
 }
 
-// deleteLast deletes an object after all of our policies. The API server follows their removal a moment later; where policies of others, or those of a
-// broker, keep the object, it is left, and no later one waits.
+// deleteLast deletes an object after all of our policies. The API server follows their removal a moment later; where
+// policies of others, or those of a broker, keep the object, it is left, and no later one waits.
 func (u *uninstaller) deleteLast(ctx context.Context, o *unstructured.Unstructured) error {
 	var err error
 	waited := u.options.waitUntil(ctx, "the API server lets "+describe(o)+" go", func(ctx context.Context) (bool, error) {
@@ -288,7 +301,8 @@ func (u *uninstaller) deleteLast(ctx context.Context, o *unstructured.Unstructur
 	return err
 }
 
-// removeMemberCRDs leaves the CRD ServiceImport in a cluster that is also a broker, where it has the imports of all members.
+// removeMemberCRDs leaves the CRD ServiceImport in a cluster that is also a broker, where it has the imports of all
+// members.
 func (u *uninstaller) removeMemberCRDs(ctx context.Context) error {
 	crds := memberCRDs()
 	hub, err := u.find(ctx, object(brokerCRDs()[0].GroupVersionKind(), "", v1alpha1.Members.GroupResource().String()))
@@ -296,7 +310,10 @@ func (u *uninstaller) removeMemberCRDs(ctx context.Context) error {
 		return err
 	}
 	if hub != nil {
-		crds = slices.DeleteFunc(crds, func(d *unstructured.Unstructured) bool { return d.GetName() == serviceImports.GroupResource().String() })
+		crds = slices.DeleteFunc(crds, func(
+			d *unstructured.Unstructured) bool {
+			return d.GetName() == serviceImports.GroupResource().String()
+		})
 		u.left("CustomResourceDefinition %s is that of a broker, too", serviceImports.GroupResource())
 	}
 	return u.removeCRDs(ctx, crds)
@@ -334,7 +351,8 @@ func (u *uninstaller) removeCRDs(ctx context.Context, crds []*unstructured.Unstr
 
 // count returns how many objects of a CRD exist.
 func (u *uninstaller) count(ctx context.Context, definition *unstructured.Unstructured) (int, error) {
-	resource := schema.GroupResource{Group: stringAt(definition, "spec", "group"), Resource: stringAt(definition, "spec", "names", "plural")}
+	resource := schema.GroupResource{Group: stringAt(definition, "spec", "group"),
+		Resource: stringAt(definition, "spec", "names", "plural")}
 	versions, _, _ := unstructured.NestedSlice(definition.Object, "spec", "versions")
 	for _, v := range versions {
 		if v, ok := v.(map[string]any); ok && v["served"] == true {
@@ -356,7 +374,9 @@ func isAppliedBy(o *unstructured.Unstructured, manager string) bool {
 func (u *uninstaller) checkNoMembers(ctx context.Context) error {
 	members, err := u.listObjects(ctx, v1alpha1.Members, "")
 	if err == nil && len(members) > 0 {
-		err = fmt.Errorf("the broker has members, %s and %d more: run \"clusterset leave\" in each of them, or \"clusterset broker remove\"", members[0].GetName(), len(members)-1)
+		err = fmt.Errorf(
+			"the broker has members, %s and %d more: run \"clusterset leave\" in each of them, or \"clusterset broker remove\"",
+			members[0].GetName(), len(members)-1)
 	}
 	return err
 }

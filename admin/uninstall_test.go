@@ -33,8 +33,9 @@ func endWithoutEmptying(t *testing.T, c *controlplane.ControlPlane, name string)
 	})
 }
 
-// TestUninstallRemovesImports: imports whose namespace does not exist any more, which the API server keeps while the policy about the controller
-// exists, are a warning of leave, and uninstall deletes them. So does it with imports that the controller wrote after leave has looked.
+// TestUninstallRemovesImports: imports whose namespace does not exist any more, which the API server keeps while the
+// policy about the controller exists, are a warning of leave, and uninstall deletes them. So does it with imports that
+// the controller wrote after leave has looked.
 func TestUninstallRemovesImports(t *testing.T) {
 	tier.All(t)
 	all := startControlPlanes(t, 2)
@@ -48,15 +49,18 @@ func TestUninstallRemovesImports(t *testing.T) {
 	endWithoutEmptying(t, east, "shop")
 	left := mustLeave(t, onBroker, east)
 	for _, name := range []string{"imported-0123456789abcdef", merge.DerivedName("shop", "db"), "db"} {
-		if warnings := strings.Join(left.Warnings, "\n"); !strings.Contains(warnings, name+" was not deleted: its namespace does not exist") {
+		if warnings := strings.Join(left.Warnings, "\n"); !strings.Contains(warnings,
+			name+" was not deleted: its namespace does not exist") {
 			t.Errorf("leave warned of\n%s\nwant of %s", warnings, name)
 		}
 	}
-	if err := east.ApplyYAML(t.Context(), []byte(strings.ReplaceAll(imported, " shop", " bank"))); err != nil { // the controller was late
+	// the controller was late
+	if err := east.ApplyYAML(t.Context(), []byte(strings.ReplaceAll(imported, " shop", " bank"))); err != nil {
 		t.Fatal(err)
 	}
 	east.EndNamespacesT(t)
-	got, err := Uninstall(t.Context(), east.Config(), UninstallOptions{Namespace: wellknown.ControllerNamespace, DNS: DNSDefaults()})
+	got, err := Uninstall(t.Context(), east.Config(), UninstallOptions{Namespace: wellknown.ControllerNamespace,
+		DNS: DNSDefaults()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +70,8 @@ func TestUninstallRemovesImports(t *testing.T) {
 	if find(t, east, "serviceimports", "bank", "other") == nil {
 		t.Error("an import that the controller did not write was deleted")
 	}
-	if want := "CustomResourceDefinition serviceimports.multicluster.x-k8s.io has objects, 3 of them"; !slices.Equal(got.Left, []string{want}) {
+	if want := "CustomResourceDefinition serviceimports.multicluster.x-k8s.io has objects, 3 of them"; !slices.Equal(
+		got.Left, []string{want}) {
 		t.Errorf("left %q, want %q: those of others", got.Left, want)
 	}
 }

@@ -26,9 +26,9 @@ import (
 //
 //	prepare ─► awaitPods ─► export ─► awaitImports ─► ask ─► unexport ─► awaitWithdrawal ─► askGone        clean, whatever happened
 //
-// A step works on the members, or on the paths between them, at the same time (each, eachPath). It adds a [verify.Check] for each outcome and
-// goes on: only an error of the API that makes further steps impossible ends run. Package verify judges the checks, and those of plan
-// that have no result count as not done.
+// A step works on the members, or on the paths between them, at the same time (each, eachPath). It adds a
+// [verify.Check] for each outcome and goes on: only an error of the API that makes further steps impossible ends run.
+// Package verify judges the checks, and those of plan that have no result count as not done.
 type verifier struct {
 	options   VerifyOptions
 	namespace string
@@ -64,7 +64,8 @@ type verifiedMember struct {
 	podFault string // why its Pod does not run; "" if it does, or is not to run
 }
 
-// serviceNames returns the names of the Services of a member. Each member exports Services of its own, so that an import says whose it is.
+// serviceNames returns the names of the Services of a member. Each member exports Services of its own, so that an
+// import says whose it is.
 func (m *verifiedMember) serviceName(kind verify.Kind) string {
 	if kind == verify.Headless {
 		return fmt.Sprintf("peers-%d", m.index)
@@ -81,7 +82,8 @@ var kinds = []verify.Kind{verify.ClusterSetIP, verify.Headless}
 
 // newVerifier reads who the members are, and writes nothing.
 func newVerifier(ctx context.Context, clusters []VerifyCluster, o VerifyOptions) (*verifier, error) {
-	v := &verifier{options: o, namespace: verifyPrefix + strings.ToLower(rand.Text()[:8]), wants: map[path][]string{}, resolved: map[path]bool{}}
+	v := &verifier{options: o, namespace: verifyPrefix + strings.ToLower(rand.Text()[:8]), wants: map[path][]string{},
+		resolved: map[path]bool{}}
 	if len(clusters) < 2 {
 		return nil, fmt.Errorf("%d members: want 2 or more, to verify the way from each to each other", len(clusters))
 	}
@@ -149,7 +151,8 @@ func (m *verifiedMember) installedImage(ctx context.Context, namespace string) (
 			}
 		}
 	}
-	return "", fmt.Errorf("namespace %s has no Deployment of clusterset: want --image, with an image that has the program clusterset, or --no-pods", namespace)
+	return "", fmt.Errorf(
+		"namespace %s has no Deployment of clusterset: want --image, with an image that has the program clusterset, or --no-pods", namespace)
 }
 
 // each calls do for all members at once, and returns all errors.

@@ -7,9 +7,9 @@ import (
 	"github.com/clusterset-dns/clusterset/admin/verify"
 )
 
-// Verify exports Services in each member, and checks in each other one that they are imported, resolve, can be reached, and are gone after
-// that (docs/spec/operations.md 7). It works in a namespace of its own, which it removes in the end, also when ctx ends. An error means that
-// it could not begin, or was interrupted.
+// Verify exports Services in each member, and checks in each other one that they are imported, resolve, can be reached,
+// and are gone after that (docs/spec/operations.md 7). It works in a namespace of its own, which it removes in the end,
+// also when ctx ends. An error means that it could not begin, or was interrupted.
 func Verify(ctx context.Context, clusters []VerifyCluster, o VerifyOptions) (report verify.Report, err error) {
 	v, err := newVerifier(ctx, clusters, o)
 	if err != nil {

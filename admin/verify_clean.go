@@ -15,7 +15,8 @@ import (
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 )
 
-// VerifyClean removes what runs of [Verify] have left, also of one that may be going on. It returns what it could not remove.
+// VerifyClean removes what runs of [Verify] have left, also of one that may be going on. It returns what it could not
+// remove.
 func VerifyClean(ctx context.Context, clusters []VerifyCluster, o VerifyOptions) (left []string, err error) {
 	v := &verifier{options: o}
 	for i, c := range clusters {
@@ -33,10 +34,12 @@ func VerifyClean(ctx context.Context, clusters []VerifyCluster, o VerifyOptions)
 	return left, err
 }
 
-// removeLeftovers removes the namespaces of runs that have ended without doing so: those whose time is over or, with all, every one.
+// removeLeftovers removes the namespaces of runs that have ended without doing so: those whose time is over or, with
+// all, every one.
 func (v *verifier) removeLeftovers(ctx context.Context, all bool) (left []string, err error) {
 	err = v.each(func(m *verifiedMember) error {
-		found, err := m.core.Namespaces().List(ctx, metav1.ListOptions{LabelSelector: broker.LabelManagedBy + "=" + wellknown.ManagerVerify})
+		found, err := m.core.Namespaces().List(ctx, metav1.ListOptions{LabelSelector: broker.LabelManagedBy + "=" +
+			wellknown.ManagerVerify})
 		if err != nil {
 			return err
 		}
@@ -44,7 +47,8 @@ func (v *verifier) removeLeftovers(ctx context.Context, all bool) (left []string
 			n := &found.Items[i]
 			until, err := time.Parse(time.RFC3339, n.Annotations[annotationUntil])
 			if err == nil && v.options.Now().Before(until) && !all {
-				v.progress(fmt.Sprintf("%s: namespace %s belongs to a run that may go on until %s; \"clusterset verify --cleanup\" removes it nevertheless",
+				v.progress(fmt.Sprintf(
+					"%s: namespace %s belongs to a run that may go on until %s; \"clusterset verify --cleanup\" removes it nevertheless",
 					m.Name, n.Name, until.Local().Format(time.TimeOnly)))
 				continue
 			}
@@ -84,7 +88,8 @@ func (v *verifier) removeOrNote(ctx context.Context, m *verifiedMember, n *corev
 	}
 }
 
-// remove deletes the exports in a namespace first, so that they are withdrawn in order, and then the namespace. It returns when that is gone.
+// remove deletes the exports in a namespace first, so that they are withdrawn in order, and then the namespace. It
+// returns when that is gone.
 func (v *verifier) remove(ctx context.Context, m *verifiedMember, n *corev1.Namespace) error {
 	if err := m.deleteExports(ctx, n.Name); err != nil {
 		return err

@@ -41,7 +41,8 @@ func (v *verifier) prepare(ctx context.Context) error {
 	return v.each(func(m *verifiedMember) error {
 		namespace, err := m.core.Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 			Name: v.namespace, Annotations: map[string]string{annotationUntil: until},
-			Labels: map[string]string{broker.LabelManagedBy: wellknown.ManagerVerify, "pod-security.kubernetes.io/enforce": "restricted"},
+			Labels: map[string]string{broker.LabelManagedBy: wellknown.ManagerVerify,
+				"pod-security.kubernetes.io/enforce": "restricted"},
 		}}, created)
 		if err != nil {
 			return err
@@ -90,7 +91,8 @@ func (m *verifiedMember) server(namespace string) *corev1.Pod {
 		Name: "POD_IPS", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "status.podIPs"}},
 	}}
 	p.Spec.Containers[0].ReadinessProbe = &corev1.Probe{
-		PeriodSeconds: 1, ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(verifyPort)}},
+		PeriodSeconds: 1, ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(
+			verifyPort)}},
 	}
 	return p
 }
@@ -100,7 +102,8 @@ func (m *verifiedMember) pod(name string, args ...string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: corev1.PodSpec{
-			RestartPolicy: corev1.RestartPolicyNever, AutomountServiceAccountToken: ptr.To(false), TerminationGracePeriodSeconds: ptr.To[int64](1),
+			RestartPolicy: corev1.RestartPolicyNever, AutomountServiceAccountToken: ptr.To(false),
+			TerminationGracePeriodSeconds: ptr.To[int64](1),
 			SecurityContext: &corev1.PodSecurityContext{
 				RunAsNonRoot: ptr.To(true), SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 			},
@@ -131,7 +134,8 @@ func (v *verifier) createPod(ctx context.Context, m *verifiedMember, p *corev1.P
 	return errors.Join(fatal, err)
 }
 
-// awaitPods waits until the Pod of each member is ready. It notes why it is not: what needs no Pod is checked nevertheless.
+// awaitPods waits until the Pod of each member is ready. It notes why it is not: what needs no Pod is checked
+// nevertheless.
 func (v *verifier) awaitPods(ctx context.Context) error {
 	if !v.options.Pods {
 		return nil

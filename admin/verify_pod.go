@@ -29,8 +29,8 @@ type verifyServer struct {
 	say     string
 }
 
-// VerifyServe replies with say to each connection by TCP and each packet by UDP at these addresses, until ctx ends. It calls listening when it
-// listens at all of them.
+// VerifyServe replies with say to each connection by TCP and each packet by UDP at these addresses, until ctx ends. It
+// calls listening when it listens at all of them.
 func VerifyServe(ctx context.Context, addresses []string, say string, listening func()) (err error) {
 	var servers []*verifyServer
 	defer func() {
@@ -94,9 +94,10 @@ func (s *verifyServer) servePackets() error {
 	}
 }
 
-// VerifyAsk asks all questions of a DNS server at once, and connects to the addresses in the answers. It tries what fails again for as long as
-// patience.
-func VerifyAsk(ctx context.Context, questions []verify.Question, server string, patience time.Duration) []verify.Answer {
+// VerifyAsk asks all questions of a DNS server at once, and connects to the addresses in the answers. It tries what
+// fails again for as long as patience.
+func VerifyAsk(ctx context.Context, questions []verify.Question, server string,
+	patience time.Duration) []verify.Answer {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	answers := make([]verify.Answer, len(questions))

@@ -14,7 +14,8 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
-// TestVerifyPods asks a name server on loopback as the Pod of an importing cluster does, and connects to what the Pod of an exporting one runs.
+// TestVerifyPods asks a name server on loopback as the Pod of an importing cluster does, and connects to what the Pod
+// of an exporting one runs.
 func TestVerifyPods(t *testing.T) {
 	port, err := controlplane.ReservePort()
 	if err != nil {
@@ -37,7 +38,8 @@ func TestVerifyPods(t *testing.T) {
 		q.Zone = "clusterset.local"
 		return VerifyAsk(t.Context(), []verify.Question{q}, names, time.Millisecond)[0] // one try
 	}
-	here := verify.Question{Name: "web.clusterset.local.", Want: []string{"127.0.0.1"}, Port: port.Number, Says: "run east"}
+	here := verify.Question{Name: "web.clusterset.local.", Want: []string{"127.0.0.1"}, Port: port.Number,
+		Says: "run east"}
 	until.OK(t, "all works", func(context.Context) error { // a busy machine may lose a packet
 		if a := ask(here); !a.Worked() || a.TCP == nil || a.UDP == nil {
 			return &failed{a}
@@ -47,7 +49,8 @@ func TestVerifyPods(t *testing.T) {
 	other := here
 	other.Says = "run west"
 	until.OK(t, "another Pod", func(context.Context) error {
-		if a := ask(other); a.DNS.Code != "" || a.TCP.Code != reason.NetworkOtherCluster || a.UDP.Code != reason.NetworkOtherCluster {
+		if a := ask(other); a.DNS.Code != "" || a.TCP.Code != reason.NetworkOtherCluster ||
+			a.UDP.Code != reason.NetworkOtherCluster {
 			return &failed{a}
 		}
 		return nil
@@ -98,17 +101,18 @@ func nameServer(t *testing.T) string {
 		t.Fatal(err)
 	}
 	started := make(chan struct{})
-	s := &dns.Server{PacketConn: packets, NotifyStartedFunc: func() { close(started) }, Handler: dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) {
-		m := new(dns.Msg).SetReply(q)
-		rr, _ := dns.NewRR("web.clusterset.local. 5 IN A 127.0.0.1")
-		if q.Question[0].Name == "web.clusterset.local." {
-			m.Answer = []dns.RR{rr}
-		} else {
-			soa, _ := dns.NewRR("clusterset.local. 5 IN SOA ns.dns.clusterset.local. h.clusterset.local. 1 1 1 1 1")
-			m.Rcode, m.Ns = dns.RcodeNameError, []dns.RR{soa}
-		}
-		_ = w.WriteMsg(m)
-	})}
+	s := &dns.Server{PacketConn: packets, NotifyStartedFunc: func() { close(started) },
+		Handler: dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) {
+			m := new(dns.Msg).SetReply(q)
+			rr, _ := dns.NewRR("web.clusterset.local. 5 IN A 127.0.0.1")
+			if q.Question[0].Name == "web.clusterset.local." {
+				m.Answer = []dns.RR{rr}
+			} else {
+				soa, _ := dns.NewRR("clusterset.local. 5 IN SOA ns.dns.clusterset.local. h.clusterset.local. 1 1 1 1 1")
+				m.Rcode, m.Ns = dns.RcodeNameError, []dns.RR{soa}
+			}
+			_ = w.WriteMsg(m)
+		})}
 	ended := make(chan error, 1)
 	go func() { ended <- s.ActivateAndServe() }()
 	<-started

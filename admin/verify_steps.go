@@ -37,10 +37,12 @@ func (v *verifier) export(ctx context.Context) error {
 			}
 		}
 		for _, kind := range kinds {
-			check := verify.Check{From: m.Name, Step: verify.Export, Kind: kind, Mark: verify.OK, Evidence: m.serviceName(kind) + " is exported"}
+			check := verify.Check{From: m.Name, Step: verify.Export, Kind: kind, Mark: verify.OK,
+				Evidence: m.serviceName(kind) + " is exported"}
 			if err := v.await(ctx, func(ctx context.Context) error { return m.exported(ctx, v.namespace, kind) }); err != nil {
 				check.Mark = verify.Failed
-				check.Code, check.Evidence = v.cause(ctx, m, m, kind, verify.Outcome{Code: reason.ExportPending, Evidence: err.Error()})
+				check.Code, check.Evidence = v.cause(ctx, m, m, kind,
+					verify.Outcome{Code: reason.ExportPending, Evidence: err.Error()})
 			}
 			for _, to := range v.members {
 				if to != m {
@@ -58,7 +60,8 @@ func (m *verifiedMember) exported(ctx context.Context, namespace string, kind ve
 	if e.Value == nil {
 		return errors.New(cmp.Or(e.Why, "the ServiceExport was deleted"))
 	}
-	for _, of := range []mcsv1beta1.ServiceExportConditionType{mcsv1beta1.ServiceExportConditionValid, mcsv1beta1.ServiceExportConditionReady} {
+	for _, of := range []mcsv1beta1.ServiceExportConditionType{mcsv1beta1.ServiceExportConditionValid,
+		mcsv1beta1.ServiceExportConditionReady} {
 		c := explain.CurrentCondition(e.Value, of)
 		if c == nil || c.Status != metav1.ConditionTrue || c.Reason == wellknown.ReasonUndeclaredAddresses {
 			reason, message := ExportReason(e.Value)
@@ -69,7 +72,8 @@ func (m *verifiedMember) exported(ctx context.Context, namespace string, kind ve
 }
 
 // cause is what clusterset explain says in the member at, and otherwise what was seen.
-func (v *verifier) cause(ctx context.Context, at, from *verifiedMember, kind verify.Kind, seen verify.Outcome) (reason.Code, string) {
+func (v *verifier) cause(ctx context.Context, at, from *verifiedMember, kind verify.Kind,
+	seen verify.Outcome) (reason.Code, string) {
 	o := ExplainDefaults()
 	o.Name = fmt.Sprintf("%s.%s.svc.%s.", from.serviceName(kind), v.namespace, v.options.Zone)
 	o.DNSNamespace = "" // the steps before DNS do not depend on it
@@ -100,10 +104,12 @@ func (v *verifier) awaitImports(ctx context.Context) error {
 			want, err = v.imported(ctx, from, to, kind)
 			return err
 		})
-		check := verify.Check{From: from.Name, To: to.Name, Step: verify.Import, Kind: kind, Mark: verify.OK, Evidence: cmp.Or(strings.Join(want, ", "), "without endpoints")}
+		check := verify.Check{From: from.Name, To: to.Name, Step: verify.Import, Kind: kind, Mark: verify.OK,
+			Evidence: cmp.Or(strings.Join(want, ", "), "without endpoints")}
 		if err != nil {
 			check.Mark = verify.Failed
-			check.Code, check.Evidence = v.cause(ctx, to, from, kind, verify.Outcome{Code: reason.ImportMissing, Evidence: err.Error()})
+			check.Code, check.Evidence = v.cause(ctx, to, from, kind,
+				verify.Outcome{Code: reason.ImportMissing, Evidence: err.Error()})
 		}
 		v.add(check)
 		if err == nil {
@@ -134,7 +140,10 @@ func (v *verifier) imported(ctx context.Context, from, to *verifiedMember, kind 
 		return nil, errors.New("the ServiceImport does not decode: " + r.Value.Undecodable)
 	case string(imp.Spec.Type) != string(kind):
 		return nil, fmt.Errorf("the ServiceImport has type %s, want %s", imp.Spec.Type, kind)
-	case !slices.ContainsFunc(imp.Status.Clusters, func(c mcsv1beta1.ClusterStatus) bool { return c.Cluster == from.clusterID }):
+	case !slices.ContainsFunc(imp.Status.Clusters, func(
+		c mcsv1beta1.ClusterStatus) bool {
+		return c.Cluster == from.clusterID
+	}):
 		return nil, fmt.Errorf("the ServiceImport does not list cluster %s", from.clusterID)
 	case meta.IsStatusConditionFalse(imp.Status.Conditions, string(mcsv1beta1.ServiceImportConditionReady)):
 		c := meta.FindStatusCondition(imp.Status.Conditions, string(mcsv1beta1.ServiceImportConditionReady))
@@ -146,7 +155,8 @@ func (v *verifier) imported(ctx context.Context, from, to *verifiedMember, kind 
 	}
 	if v.options.Pods && from.podFault == "" {
 		for _, family := range from.families {
-			if slices.Contains(to.families, family) && !slices.ContainsFunc(endpoints, func(a string) bool { return familyOf(a) == family }) {
+			if slices.Contains(to.families, family) && !slices.ContainsFunc(endpoints,
+				func(a string) bool { return familyOf(a) == family }) {
 				return nil, fmt.Errorf("the import has no %s endpoint of cluster %s", family, from.clusterID)
 			}
 		}
@@ -158,9 +168,11 @@ func (v *verifier) imported(ctx context.Context, from, to *verifiedMember, kind 
 }
 
 // endpoints returns the ready endpoints of a cluster that are imported.
-func (m *verifiedMember) endpoints(ctx context.Context, namespace string, from *verifiedMember, kind verify.Kind) (addresses []string, err error) {
+func (m *verifiedMember) endpoints(ctx context.Context, namespace string, from *verifiedMember,
+	kind verify.Kind) (addresses []string, err error) {
 	slices, _ := readList[discoveryv1.EndpointSlice](ctx, m.reader, endpointSlices, namespace, metav1.ListOptions{
-		LabelSelector: mcsv1beta1.LabelServiceName + "=" + from.serviceName(kind) + "," + mcsv1beta1.LabelSourceCluster + "=" + from.clusterID,
+		LabelSelector: mcsv1beta1.LabelServiceName + "=" + from.serviceName(kind) + "," + mcsv1beta1.LabelSourceCluster +
+			"=" + from.clusterID,
 	})
 	if slices.State != explain.Present {
 		return nil, errors.New(slices.Why)
@@ -240,7 +252,8 @@ func (v *verifier) askGone(ctx context.Context) error {
 }
 
 // askAll asks in each member, by a Pod of this name or from here.
-func (v *verifier) askAll(ctx context.Context, pod string, questions func(from, to *verifiedMember, kind verify.Kind) []verify.Question) error {
+func (v *verifier) askAll(ctx context.Context, pod string,
+	questions func(from, to *verifiedMember, kind verify.Kind) []verify.Question) error {
 	v.progress("asking DNS in each member")
 	return v.each(func(to *verifiedMember) error {
 		var all []verify.Question
@@ -284,7 +297,8 @@ func (v *verifier) askAll(ctx context.Context, pod string, questions func(from, 
 }
 
 // askInPod runs a Pod that asks, and reads the answers from its log.
-func (v *verifier) askInPod(ctx context.Context, m *verifiedMember, name string, questions []verify.Question) (answers []verify.Answer, err error) {
+func (v *verifier) askInPod(ctx context.Context, m *verifiedMember, name string,
+	questions []verify.Question) (answers []verify.Answer, err error) {
 	text, err := json.Marshal(questions)
 	if err != nil {
 		return nil, err
@@ -365,7 +379,8 @@ func (v *verifier) awaitWithdrawal(ctx context.Context, exporter *verifiedMember
 		if _, ok := v.wants[path{from.index, to.index, kind}]; !ok {
 			return
 		}
-		check := verify.Check{From: from.Name, To: to.Name, Step: verify.Withdrawal, Kind: kind, Mark: verify.OK, Evidence: "the import is gone"}
+		check := verify.Check{From: from.Name, To: to.Name, Step: verify.Withdrawal, Kind: kind, Mark: verify.OK,
+			Evidence: "the import is gone"}
 		err := v.await(ctx, func(ctx context.Context) error {
 			r := to.readImport(ctx, explain.Target{Namespace: v.namespace, Service: from.serviceName(kind)})
 			if r.State == explain.Absent {

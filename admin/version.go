@@ -14,8 +14,8 @@ import (
 	"github.com/clusterset-dns/clusterset/deploy"
 )
 
-// CRDs, policies and rights are written as one set, whose version stands in an annotation of each object. An operation of an older
-// version never overwrites a newer set (docs/spec/controller.md 7.7).
+// CRDs, policies and rights are written as one set, whose version stands in an annotation of each object. An operation
+// of an older version never overwrites a newer set (docs/spec/controller.md 7.7).
 
 // stamped adds the version to objects of the set, and returns them.
 func stamped(objects []*unstructured.Unstructured) []*unstructured.Unstructured {
@@ -98,7 +98,10 @@ func (c *cluster) readSet(ctx context.Context, set []*unstructured.Unstructured)
 
 // crd returns a CRD as it exists, nil if it does not exist or could not be read.
 func (s setState) crd(kind schema.GroupVersionResource) *unstructured.Unstructured {
-	i := slices.IndexFunc(s.found, func(o *unstructured.Unstructured) bool { return o.GetName() == kind.GroupResource().String() })
+	i := slices.IndexFunc(s.found, func(
+		o *unstructured.Unstructured) bool {
+		return o.GetName() == kind.GroupResource().String()
+	})
 	if i < 0 {
 		return nil
 	}
@@ -110,7 +113,8 @@ func (s setState) checkNotNewer() error {
 	if s.newest == nil || versionOf(s.newest) <= deploy.Version {
 		return nil
 	}
-	return fmt.Errorf("the broker has CRDs and policies of version %d (%s), and this program those of version %d: want a clusterset as new as the broker",
+	return fmt.Errorf(
+		"the broker has CRDs and policies of version %d (%s), and this program those of version %d: want a clusterset as new as the broker",
 		versionOf(s.newest), describe(s.newest), deploy.Version)
 }
 
@@ -119,6 +123,7 @@ func (s setState) outdated() string {
 	if s.oldest == nil || versionOf(s.oldest) >= deploy.Version {
 		return ""
 	}
-	return fmt.Sprintf("the broker has CRDs and policies of version %d (%s), and this program brings those of version %d: run \"clusterset broker init\"",
+	return fmt.Sprintf(
+		"the broker has CRDs and policies of version %d (%s), and this program brings those of version %d: run \"clusterset broker init\"",
 		versionOf(s.oldest), describe(s.oldest), deploy.Version)
 }

@@ -13,17 +13,19 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
-// The settings "vip" and "merge" of a clusterset are annotations on the CRD of Member at the broker, which every member may read
-// (docs/spec/controller.md 7.9).
+// The settings "vip" and "merge" of a clusterset are annotations on the CRD of Member at the broker, which every member
+// may read (docs/spec/controller.md 7.9).
 
-// vipOf returns the setting of the clusterset, the zero value if it is not set. definition is the CRD of Member at the broker, nil if it does not exist.
+// vipOf returns the setting of the clusterset, the zero value if it is not set. definition is the CRD of Member at the
+// broker, nil if it does not exist.
 func vipOf(definition *unstructured.Unstructured) (merge.VIPSetting, error) {
 	if definition == nil {
 		return merge.VIPSetting{}, nil
 	}
 	s, err := merge.ParseVIPSetting(strings.Fields(definition.GetAnnotations()[broker.AnnotationVIP]))
 	if err != nil {
-		return s, fmt.Errorf("annotation %s of %s: %w; set it with \"clusterset broker init --vip\"", broker.AnnotationVIP, describe(definition), err)
+		return s, fmt.Errorf("annotation %s of %s: %w; set it with \"clusterset broker init --vip\"", broker.AnnotationVIP,
+			describe(definition), err)
 	}
 	return s, nil
 }
@@ -41,8 +43,9 @@ func mergeOf(definition *unstructured.Unstructured) (merge.Mode, error) {
 	return mode, nil
 }
 
-// chooseVIP decides on the option "vip" of the controller of the cluster (docs/spec/controller.md 7.9): given by a flag or an earlier join, else
-// cidr if the cluster has a VIP CIDR, else that of the clusterset, else derived. It completes the options about VIP CIDRs accordingly.
+// chooseVIP decides on the option "vip" of the controller of the cluster (docs/spec/controller.md 7.9): given by a flag
+// or an earlier join, else cidr if the cluster has a VIP CIDR, else that of the clusterset, else derived. It completes
+// the options about VIP CIDRs accordingly.
 func (in *joinInput) chooseVIP(given string) error {
 	o := &in.options
 	chosen, err := merge.ParseVIPSetting(strings.Fields(cmp.Or(given, string(merge.Derived))))
@@ -80,7 +83,8 @@ func (in *joinInput) hasVIPCIDR() bool {
 func (in *joinInput) vipWarnings(spec v1alpha1.MemberSpec) []string {
 	var all []string
 	if in.clustersetVIP.Mode != "" && in.vip.String() != in.clustersetVIP.String() {
-		all = append(all, fmt.Sprintf("this cluster has vip %s, and the clusterset has vip %s: run \"%s\" to have the same", in.vip, in.clustersetVIP, joinWithVIP(in.clustersetVIP)))
+		all = append(all, fmt.Sprintf("this cluster has vip %s, and the clusterset has vip %s: run \"%s\" to have the same",
+			in.vip, in.clustersetVIP, joinWithVIP(in.clustersetVIP)))
 	}
 	if in.vip.Mode != merge.CIDR {
 		return all
@@ -88,7 +92,8 @@ func (in *joinInput) vipWarnings(spec v1alpha1.MemberSpec) []string {
 	named, _ := parseCIDRs(spec.VIPCIDRs())
 	for _, p := range named {
 		if pool := in.vip.Networks.Of(p.Addr()); !within(p, pool) {
-			all = append(all, fmt.Sprintf("the VIP CIDR %s is not in %s, the pool of all members: nothing is allocated from it; join with --vip-cidr=NETWORK, a free part of the pool", p, pool))
+			all = append(all, fmt.Sprintf(
+				"the VIP CIDR %s is not in %s, the pool of all members: nothing is allocated from it; join with --vip-cidr=NETWORK, a free part of the pool", p, pool))
 		}
 	}
 	return all

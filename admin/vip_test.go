@@ -26,26 +26,36 @@ func TestChooseVIP(t *testing.T) {
 	}{
 		{name: "nothing is said", want: "derived"},
 		{name: "the clusterset", clusterset: "none", want: "none", told: true},
-		{name: "the clusterset, cidr", clusterset: "cidr " + pool, want: "cidr " + pool, wantCIDR: VIPAuto, wantPool: pool, told: true},
+		{name: "the clusterset, cidr", clusterset: "cidr " + pool, want: "cidr " + pool, wantCIDR: VIPAuto, wantPool: pool,
+			told: true},
 		{name: "a flag", clusterset: "cidr", given: "derived", flag: "derived", want: "derived"},
-		{name: "a flag, with the pool of the clusterset", clusterset: "cidr " + pool, given: "cidr", flag: "cidr", want: "cidr " + pool, wantPool: pool},
+		{name: "a flag, with the pool of the clusterset", clusterset: "cidr " + pool, given: "cidr", flag: "cidr",
+			want: "cidr " + pool, wantPool: pool},
 		{name: "an earlier join", clusterset: "cidr " + pool, given: "cidr", want: "cidr"},
-		{name: "an earlier join, with its pool", clusterset: "cidr", given: "cidr " + pool, want: "cidr " + pool, wantPool: pool},
+		{name: "an earlier join, with its pool", clusterset: "cidr", given: "cidr " + pool, want: "cidr " + pool,
+			wantPool: pool},
 		{name: "its VIP CIDR", clusterset: "none", own: "243.7.0.0/16", want: "cidr"},
-		{name: "a network by flag", clusterset: "cidr " + pool, flagCIDR: "10.251.0.0/16", want: "cidr " + pool, wantCIDR: "10.251.0.0/16", wantPool: pool, told: true},
-		{name: "a pool by flag", clusterset: "cidr", flagPool: pool, want: "cidr " + pool, wantCIDR: VIPAuto, wantPool: pool, told: true},
+		{name: "a network by flag", clusterset: "cidr " + pool, flagCIDR: "10.251.0.0/16", want: "cidr " + pool,
+			wantCIDR: "10.251.0.0/16", wantPool: pool, told: true},
+		{name: "a pool by flag", clusterset: "cidr", flagPool: pool, want: "cidr " + pool, wantCIDR: VIPAuto, wantPool: pool,
+			told: true},
 		{name: "no network by flag", clusterset: "cidr", flagCIDR: VIPNone, want: "derived", wantCIDR: VIPNone},
 	} {
-		in := joinInput{options: JoinOptions{ClusterID: "east", VIPCIDR: tt.flagCIDR, VIPPool: tt.flagPool, Values: Values{VIP: tt.flag}}}
-		in.members = []v1alpha1.Member{{ObjectMeta: metav1.ObjectMeta{Name: "east"}, Spec: v1alpha1.MemberSpec{VIPCIDR: tt.own}}}
+		in := joinInput{options: JoinOptions{ClusterID: "east", VIPCIDR: tt.flagCIDR, VIPPool: tt.flagPool,
+			Values: Values{VIP: tt.flag}}}
+		in.members = []v1alpha1.Member{{ObjectMeta: metav1.ObjectMeta{Name: "east"},
+			Spec: v1alpha1.MemberSpec{VIPCIDR: tt.own}}}
 		var err error
 		if in.clustersetVIP, err = merge.ParseVIPSetting(strings.Fields(tt.clusterset)); err != nil {
 			t.Fatal(err)
 		}
-		if err := in.chooseVIP(tt.given); err != nil || in.vip.String() != tt.want || in.vipFromClusterset != tt.told || in.options.VIPCIDR != tt.wantCIDR {
-			t.Errorf("%s: vip %s (of the clusterset %t), VIP CIDR %q, error %v, want %s (%t), %q", tt.name, in.vip, in.vipFromClusterset, in.options.VIPCIDR, err, tt.want, tt.told, tt.wantCIDR)
+		if err := in.chooseVIP(tt.given); err != nil || in.vip.String() != tt.want || in.vipFromClusterset != tt.told ||
+			in.options.VIPCIDR != tt.wantCIDR {
+			t.Errorf("%s: vip %s (of the clusterset %t), VIP CIDR %q, error %v, want %s (%t), %q", tt.name, in.vip,
+				in.vipFromClusterset, in.options.VIPCIDR, err, tt.want, tt.told, tt.wantCIDR)
 		}
-		if want := tt.wantPool; want != "" && !strings.HasPrefix(in.options.VIPPool, want+",") || want == "" && in.options.VIPPool != merge.DefaultVIPNetworks.String() {
+		if want := tt.wantPool; want != "" && !strings.HasPrefix(in.options.VIPPool, want+",") || want == "" &&
+			in.options.VIPPool != merge.DefaultVIPNetworks.String() {
 			t.Errorf("%s: pool %s, want that of %q", tt.name, in.options.VIPPool, want)
 		}
 	}
@@ -56,7 +66,8 @@ func TestChooseVIP(t *testing.T) {
 	}
 }
 
-// docs/spec/controller.md 7.9: join warns of an option vip that is not that of the clusterset, and status names the members with other options.
+// docs/spec/controller.md 7.9: join warns of an option vip that is not that of the clusterset, and status names the
+// members with other options.
 func TestOtherSettings(t *testing.T) {
 	clusterset, err := merge.ParseVIPSetting([]string{"cidr", "10.250.0.0/15"})
 	if err != nil {
@@ -64,10 +75,12 @@ func TestOtherSettings(t *testing.T) {
 	}
 	in := joinInput{clustersetVIP: clusterset, vip: merge.VIPSetting{Mode: merge.NoVIP}}
 	const command = `run "clusterset join --vip=cidr --vip-cidr-pool=10.250.0.0/15"`
-	if got, want := strings.Join(in.vipWarnings(v1alpha1.MemberSpec{}), "\n"), "this cluster has vip none, and the clusterset has vip cidr 10.250.0.0/15: "+command; !strings.HasPrefix(got, want) {
+	if got, want := strings.Join(in.vipWarnings(v1alpha1.MemberSpec{}), "\n"),
+		"this cluster has vip none, and the clusterset has vip cidr 10.250.0.0/15: "+command; !strings.HasPrefix(got, want) {
 		t.Errorf("join warns %q, want %q", got, want)
 	}
-	members := []MemberState{{ClusterID: "east", VIP: "cidr 10.250.0.0/15", Merge: "first"}, {ClusterID: "west", VIP: "derived", Merge: "kep"}, {ClusterID: "old"}}
+	members := []MemberState{{ClusterID: "east", VIP: "cidr 10.250.0.0/15", Merge: "first"},
+		{ClusterID: "west", VIP: "derived", Merge: "kep"}, {ClusterID: "old"}}
 	const change = " there, or give its controller this option"
 	for clusterset, want := range map[BrokerState]string{
 		{VIP: "cidr 10.250.0.0/15"}: `member "west" has vip derived, and the clusterset has vip cidr 10.250.0.0/15: ` + command + change,
@@ -94,8 +107,10 @@ func TestClustersetVIP(t *testing.T) {
 		}
 	}
 	initAs("", "")
-	if joined := mustJoin(t, onBroker, east, options("east")); joined.VIP != "derived" || joined.VIPCIDR != "" || strings.Contains(strings.Join(joined.Warnings, "\n"), "vip") {
-		t.Errorf("without a setting: vip %s, VIP CIDR %q, warnings %q, want derived and no more", joined.VIP, joined.VIPCIDR, joined.Warnings)
+	if joined := mustJoin(t, onBroker, east, options("east")); joined.VIP != "derived" || joined.VIPCIDR != "" ||
+		strings.Contains(strings.Join(joined.Warnings, "\n"), "vip") {
+		t.Errorf("without a setting: vip %s, VIP CIDR %q, warnings %q, want derived and no more", joined.VIP, joined.VIPCIDR,
+			joined.Warnings)
 	}
 	initAs("cidr", "10.250.0.0/15")
 	if err := Init(t.Context(), onBroker.Config(), InitOptions{Merge: "first"}); err != nil {
@@ -114,7 +129,8 @@ func TestClustersetVIP(t *testing.T) {
 	if err := onBroker.AwaitRights(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if got := status(t, nil, east.Config(), StatusDefaults()).Broker; got.VIP != "cidr 10.250.0.0/15" || got.Merge != "first" {
+	if got := status(t, nil, east.Config(), StatusDefaults()).Broker; got.VIP != "cidr 10.250.0.0/15" ||
+		got.Merge != "first" {
 		t.Errorf("status has vip %q and merge %q of the clusterset, want cidr 10.250.0.0/15 and first", got.VIP, got.Merge)
 	}
 	installedVIP(t, onBroker, east)
@@ -123,7 +139,8 @@ func TestClustersetVIP(t *testing.T) {
 		t.Errorf("status has vip %q of the clusterset, want none", got)
 	}
 	for vip, want := range map[string]string{"maybe": "want one of derived, cidr, none", "cidr": "ten"} {
-		if err := Init(t.Context(), onBroker.Config(), InitOptions{VIP: vip, VIPPool: "ten"}); err == nil || !strings.Contains(err.Error(), want) {
+		if err := Init(t.Context(), onBroker.Config(), InitOptions{VIP: vip, VIPPool: "ten"}); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("init with vip %s and the pool ten: %v, want %s", vip, err, want)
 		}
 	}
@@ -142,7 +159,8 @@ func installedVIP(t *testing.T, onBroker, east *controlplane.ControlPlane) {
 			t.Errorf("vip %s, VIP CIDR %s, want those of the clusterset", joined.VIP, joined.VIPCIDR)
 		}
 	}
-	deployment, err := east.Dynamic().Resource(schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}).
+	deployment, err := east.Dynamic().Resource(schema.GroupVersionResource{Group: "apps", Version: "v1",
+		Resource: "deployments"}).
 		Namespace(wellknown.ControllerNamespace).Get(t.Context(), "clusterset-controller", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)

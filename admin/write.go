@@ -77,10 +77,11 @@ func (s Step) String() string {
 
 // WriteOptions are the options of every operation that writes.
 type WriteOptions struct {
-	DryRun   DryRun
-	Report   func(Step)   // called after each step; may be nil
-	Diff     bool         // fill the field Diff of each step
-	Progress func(string) // called with one line for each wait of more than two seconds, and by Join for what it found; may be nil
+	DryRun DryRun
+	Report func(Step) // called after each step; may be nil
+	Diff   bool       // fill the field Diff of each step
+	// called with one line for each wait of more than two seconds, and by Join for what it found; may be nil
+	Progress func(string)
 }
 
 const (
@@ -89,13 +90,15 @@ const (
 	waitTimeout   = 2 * time.Minute // until a new CRD is served, or the broker has emptied a namespace
 )
 
-// waitUntil polls done until it returns true or an error, for at most [waitTimeout]. what completes the phrase "wait until".
+// waitUntil polls done until it returns true or an error, for at most [waitTimeout]. what completes the phrase "wait
+// until".
 func (o WriteOptions) waitUntil(ctx context.Context, what string, done func(context.Context) (bool, error)) error {
 	return o.waitFor(ctx, waitTimeout, what, done)
 }
 
 // waitFor is waitUntil with a timeout.
-func (o WriteOptions) waitFor(ctx context.Context, timeout time.Duration, what string, done func(context.Context) (bool, error)) error {
+func (o WriteOptions) waitFor(ctx context.Context, timeout time.Duration, what string,
+	done func(context.Context) (bool, error)) error {
 	began, reported := time.Now(), false
 	err := wait.PollUntilContextTimeout(ctx, pollInterval, timeout, true, func(ctx context.Context) (bool, error) {
 		ok, err := done(ctx)

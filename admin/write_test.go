@@ -138,7 +138,9 @@ kind: EndpointSlice
 metadata:
   name: imported-0123456789abcdef
   namespace: shop
-  labels: {endpointslice.kubernetes.io/managed-by: controller.clusterset-dns.io, multicluster.kubernetes.io/service-name: db}
+  labels:
+    endpointslice.kubernetes.io/managed-by: controller.clusterset-dns.io
+    multicluster.kubernetes.io/service-name: db
 addressType: IPv4
 endpoints: []
 `
@@ -153,13 +155,14 @@ func addServices(t *testing.T, onBroker, member *controlplane.ControlPlane, name
 			member.ApplyYAML(ctx, []byte(imported)))
 	})
 	renew(t, member, wellknown.ControllerNamespace, wellknown.HeartbeatLease, time.Date(2099, 1, 1, 0, 0, 0, 0, time.UTC))
-	if err := member.ApplyYAML(t.Context(), []byte(strings.ReplaceAll(owned, "DERIVED", merge.DerivedName("shop", "db")))); err != nil {
+	if err := member.ApplyYAML(t.Context(), []byte(strings.ReplaceAll(owned, "DERIVED",
+		merge.DerivedName("shop", "db")))); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// TestCrash interrupts a join, and then a leave, after each of its writes. A second run has the same result as one that was not
-// interrupted. TestLeaveThenJoin does so after few writes.
+// TestCrash interrupts a join, and then a leave, after each of its writes. A second run has the same result as one that
+// was not interrupted. TestLeaveThenJoin does so after few writes.
 func TestCrash(t *testing.T) {
 	tier.All(t)
 	all := startControlPlanes(t, 2)
@@ -170,7 +173,8 @@ func TestCrash(t *testing.T) {
 	fresh := func() {
 		t.Helper()
 		for _, r := range []schema.GroupVersionResource{policyResource, policyBindingResource} {
-			if err := east.Dynamic().Resource(r).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+			if err := east.Dynamic().Resource(r).DeleteCollection(t.Context(), metav1.DeleteOptions{},
+				metav1.ListOptions{}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -195,7 +199,8 @@ func TestCrash(t *testing.T) {
 		return err
 	}
 
-	// A cluster has no CRDs before its first join. Below they stay, since new ones cost the API server more than everything else.
+	// A cluster has no CRDs before its first join. Below they stay, since new ones cost the API server more than
+	// everything else.
 	own := mustJoin(t, onBroker, east, options("east")).Namespace
 	joined := snapshot(t, contents, all...)
 	for n := range memberCRDs() {
@@ -239,7 +244,8 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-// TestLeaveThenJoin: after an interrupted leave, a join makes the cluster a member again, also one that was interrupted, too.
+// TestLeaveThenJoin: after an interrupted leave, a join makes the cluster a member again, also one that was
+// interrupted, too.
 func TestLeaveThenJoin(t *testing.T) {
 	all := startControlPlanes(t, 2)
 	onBroker, east := all[0], all[1]
@@ -249,11 +255,13 @@ func TestLeaveThenJoin(t *testing.T) {
 	for _, n := range []int64{1, 3, 8} {
 		var c crash
 		c.left.Store(n)
-		if _, err := Leave(t.Context(), c.wrap(onBroker.Config()), c.wrap(east.Config()), leaveOptions()); !errors.Is(err, errCrash) {
+		if _, err := Leave(t.Context(), c.wrap(onBroker.Config()), c.wrap(east.Config()), leaveOptions()); !errors.Is(err,
+			errCrash) {
 			t.Fatalf("leave: %v, want a crash", err)
 		}
 		c.left.Store(n)
-		if _, err := Join(t.Context(), c.wrap(onBroker.Config()), c.wrap(east.Config()), options("east")); err != nil && !errors.Is(err, errCrash) {
+		if _, err := Join(t.Context(), c.wrap(onBroker.Config()), c.wrap(east.Config()), options("east")); err != nil &&
+			!errors.Is(err, errCrash) {
 			t.Fatalf("join: %v, want a crash", err)
 		}
 		mustJoin(t, onBroker, east, options("east"))
@@ -334,7 +342,8 @@ func TestRemove(t *testing.T) {
 		var s steps
 		o := leaveOptions()
 		o.WriteOptions = s.options("")
-		if _, err := Remove(t.Context(), onBroker.Config(), id, o); err == nil || err.Error() != "remove: "+want || len(s) > 0 {
+		if _, err := Remove(t.Context(), onBroker.Config(), id, o); err == nil || err.Error() != "remove: "+want ||
+			len(s) > 0 {
 			t.Errorf("remove %s: error %v, want %s, and no step of %s", id, err, want, &s)
 		}
 	}
@@ -349,7 +358,8 @@ func TestRemove(t *testing.T) {
 			t.Fatalf("remove: %v, want a crash", err)
 		}
 		if n == 3 { // what is left without a Member is found by its names
-			if err := onBroker.Dynamic().Resource(memberResource).Delete(t.Context(), "east", metav1.DeleteOptions{}); err != nil {
+			if err := onBroker.Dynamic().Resource(memberResource).Delete(t.Context(), "east",
+				metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -387,7 +397,8 @@ func TestRemove(t *testing.T) {
 		west := Admission{ClusterID: "west", Spec: v1alpha1.MemberSpec{
 			Namespace: broker.NamespaceName(DefaultPrefix, "west"), KubeSystemUID: "11234567-89ab-cdef-0123-456789abcdef",
 		}}
-		if _, err := onBroker.Dynamic().Resource(memberResource).Create(t.Context(), toUnstructured(west.member()), metav1.CreateOptions{}); err != nil {
+		if _, err := onBroker.Dynamic().Resource(memberResource).Create(t.Context(), toUnstructured(west.member()),
+			metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		o := leaveOptions()
@@ -426,7 +437,8 @@ func removeUndecodable(t *testing.T, onBroker, east *controlplane.ControlPlane) 
 	if o := find(t, onBroker, "members", "", "east"); o != nil {
 		t.Errorf("%v exists, want the member gone", o)
 	}
-	if namespace := find(t, onBroker, "namespaces", "", own); namespace == nil || !isMarked(namespace) || find(t, onBroker, "serviceaccounts", own, broker.ServiceAccount) != nil {
+	if namespace := find(t, onBroker, "namespaces", "", own); namespace == nil || !isMarked(namespace) ||
+		find(t, onBroker, "serviceaccounts", own, broker.ServiceAccount) != nil {
 		t.Errorf("namespace = %v, want it with the mark and without the account", namespace)
 	}
 }
@@ -435,7 +447,8 @@ func removeUndecodable(t *testing.T, onBroker, east *controlplane.ControlPlane) 
 func spoilMember(t *testing.T, onBroker, east *controlplane.ControlPlane) {
 	t.Helper()
 	mustJoin(t, onBroker, east, options("east"))
-	crds := onBroker.Dynamic().Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
+	crds := onBroker.Dynamic().Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1",
+		Resource: "customresourcedefinitions"})
 	if _, err := crds.Patch(t.Context(), "members.broker.clusterset-dns.io", types.JSONPatchType, []byte(
 		`[{"op":"replace","path":"/spec/versions/0/schema/openAPIV3Schema/properties/status/properties/version","value":{"type":"integer"}}]`),
 		metav1.PatchOptions{}); err != nil {
@@ -477,7 +490,8 @@ func readMark(t *testing.T, onBroker, member *controlplane.ControlPlane) {
 			return err
 		}
 		for _, r := range review.Status.ResourceRules {
-			if !slices.Equal(r.APIGroups, []string{"authorization.k8s.io"}) && !slices.Equal(r.APIGroups, []string{"authentication.k8s.io"}) &&
+			if !slices.Equal(r.APIGroups, []string{"authorization.k8s.io"}) &&
+				!slices.Equal(r.APIGroups, []string{"authentication.k8s.io"}) &&
 				!slices.Equal(r.ResourceNames, []string{own}) {
 				return fmt.Errorf("it has the right to %v", r)
 			}
@@ -497,13 +511,15 @@ func TestForcedLeave(t *testing.T) {
 	initBroker(t, onBroker)
 	mustJoin(t, onBroker, east, options("east"))
 	o := leaveOptions()
-	if _, err := Leave(t.Context(), nil, east.Config(), o); err == nil || !strings.Contains(err.Error(), "--force if the broker no longer exists") {
+	if _, err := Leave(t.Context(), nil, east.Config(), o); err == nil ||
+		!strings.Contains(err.Error(), "--force if the broker no longer exists") {
 		t.Errorf("leave without a broker: %v, want advice", err)
 	}
 	if err := onBroker.StopAPIServer(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Leave(t.Context(), onBroker.Config(), east.Config(), o); err == nil || !strings.Contains(err.Error(), "--force cleans up only the member") {
+	if _, err := Leave(t.Context(), onBroker.Config(), east.Config(), o); err == nil ||
+		!strings.Contains(err.Error(), "--force cleans up only the member") {
 		t.Errorf("leave with a broker that is down: %v, want advice", err)
 	}
 	o.Force = true

@@ -28,8 +28,8 @@ func newAccess(cfg *rest.Config) (*access, error) {
 	return &access{base, transport}, nil
 }
 
-// A clientTransport is the transport of all REST clients of a [Client]. REST clients keep the address that they are made with: it
-// sends their requests to the address of the current access.
+// A clientTransport is the transport of all REST clients of a [Client]. REST clients keep the address that they are
+// made with: it sends their requests to the address of the current access.
 type clientTransport struct {
 	first   *access // of the REST clients
 	current atomic.Pointer[access]

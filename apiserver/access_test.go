@@ -28,7 +28,8 @@ func TestReconnect(t *testing.T) {
 	defer c.Close()
 	const path = "/api/v1/namespaces/kube-system"
 	for i, tt := range []struct{ url, base, token string }{
-		{server.URL, "/a", "one"}, {server.URL, "/a", "two"}, {other.URL, "", "three"}, {other.URL, "/b/c/", "four"}, {server.URL, "/a", "five"},
+		{server.URL, "/a", "one"}, {server.URL, "/a", "two"}, {other.URL, "", "three"}, {other.URL, "/b/c/", "four"},
+		{server.URL, "/a", "five"},
 	} {
 		dials := c.Dials()
 		if i > 0 {

@@ -13,12 +13,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Apply makes the fields of obj, and no others, those that manager owns, by force, and fills obj with what was stored. What
-// manager owned and obj leaves out goes away. Empty fields without omitempty are sent as they are; nulls are left out.
+// Apply makes the fields of obj, and no others, those that manager owns, by force, and fills obj with what was stored.
+// What manager owned and obj leaves out goes away. Empty fields without omitempty are sent as they are; nulls are left
+// out.
 //
-// A UID or a resource version that obj has makes another one on the server an error ([apierrors.IsConflict]): an object that
-// was compared is not applied over one that changed, nor over one that was made anew, nor, with a UID, is it made. Other
-// metadata of the server is not sent. With a subresource, such as "status", only that field is sent; without, never a status.
+// A UID or a resource version that obj has makes another one on the server an error ([apierrors.IsConflict]): an object
+// that was compared is not applied over one that changed, nor over one that was made anew, nor, with a UID, is it made.
+// Other metadata of the server is not sent. With a subresource, such as "status", only that field is sent; without,
+// never a status.
 func (c *Client) Apply(ctx context.Context, obj Object, manager string, subresource ...string) error {
 	k := kindOf(obj)
 	body, err := k.owned(obj, cmp.Or(subresource...))
@@ -32,9 +34,9 @@ func (c *Client) Apply(ctx context.Context, obj Object, manager string, subresou
 	return c.do(ctx, target{"apply", k, obj.GetNamespace(), obj.GetName()}, request, obj)
 }
 
-// Patch changes the object with the name of obj by a JSON merge patch and fills obj with what was stored. A resource version
-// in the patch makes another one on the server an error ([k8s.io/apimachinery/pkg/api/errors.IsConflict]). The fields belong to manager if one is
-// given.
+// Patch changes the object with the name of obj by a JSON merge patch and fills obj with what was stored. A resource
+// version in the patch makes another one on the server an error ([k8s.io/apimachinery/pkg/api/errors.IsConflict]). The
+// fields belong to manager if one is given.
 func (c *Client) Patch(ctx context.Context, obj Object, patch []byte, manager ...string) error {
 	k := kindOf(obj)
 	options := metav1.PatchOptions{FieldManager: cmp.Or(manager...)}
@@ -43,14 +45,14 @@ func (c *Client) Patch(ctx context.Context, obj Object, patch []byte, manager ..
 	return c.do(ctx, target{"patch", k, obj.GetNamespace(), obj.GetName()}, request, obj)
 }
 
-// IsUnknownField reports whether [Client.Apply] failed because the server's version of a custom kind lacks a field of the object. The
-// server has no code of its own for that.
+// IsUnknownField reports whether [Client.Apply] failed because the server's version of a custom kind lacks a field of
+// the object. The server has no code of its own for that.
 func IsUnknownField(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "field not declared in schema")
 }
 
-// DryRun fills obj with what the server would store of it, without a write: it drops the fields that its version of a custom kind
-// does not have. Of an object that exists it may return further fields.
+// DryRun fills obj with what the server would store of it, without a write: it drops the fields that its version of a
+// custom kind does not have. Of an object that exists it may return further fields.
 func (c *Client) DryRun(ctx context.Context, obj Object) error {
 	k := kindOf(obj)
 	body, err := k.owned(obj, "")
@@ -70,7 +72,8 @@ func (c *Client) DryRun(ctx context.Context, obj Object) error {
 }
 
 // serverMetadata is what only the API server writes.
-var serverMetadata = []string{"creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation", "managedFields", "selfLink"}
+var serverMetadata = []string{"creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation",
+	"managedFields", "selfLink"}
 
 // owned returns the document to apply for obj: all that obj says, or its subresource alone.
 func (k kind) owned(obj Object, subresource string) ([]byte, error) {

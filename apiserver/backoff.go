@@ -7,11 +7,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// A Backoff gives the pauses between attempts to reach an API server, each at random. They double from 250 ms up to 5 s, with up to half of it on
-// top, where the server answered: it may be overloaded. Where nothing answered they stay below a second. An attempt costs one dial then,
-// and what waits for the server goes on within a second of its return.
+// A Backoff gives the pauses between attempts to reach an API server, each at random. They double from 250 ms up to 5
+// s, with up to half of it on top, where the server answered: it may be overloaded. Where nothing answered they stay
+// below a second. An attempt costs one dial then, and what waits for the server goes on within a second of its return.
 //
-// The first answer after silence, and the first silence after an answer, begin with the shortest pause. Create one with [NewBackoff].
+// The first answer after silence, and the first silence after an answer, begin with the shortest pause. Create one with
+// [NewBackoff].
 type Backoff struct{ answered, silent *wait.Backoff }
 
 // NewBackoff returns a Backoff before the first attempt.
@@ -25,7 +26,8 @@ func backoffTo(longest time.Duration) *wait.Backoff {
 	return &wait.Backoff{Duration: 250 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 10, Cap: longest}
 }
 
-// After returns the pause after an attempt that failed with err. Nil means that the server answered and something is not there yet.
+// After returns the pause after an attempt that failed with err. Nil means that the server answered and something is
+// not there yet.
 func (b *Backoff) After(err error) time.Duration {
 	if unanswered(err) {
 		b.answered = backoffTo(answeredPause)

@@ -9,16 +9,17 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// checkTimeout is the least limit of a request of a server check, slowestCheck the largest: a server gives up after a minute.
-// The limit is four times the time of the last answer, or doubles after a timeout.
+// checkTimeout is the least limit of a request of a server check, slowestCheck the largest: a server gives up after a
+// minute. The limit is four times the time of the last answer, or doubles after a timeout.
 const checkTimeout, slowestCheck = 15 * time.Second, time.Minute
 
-// A serverCheck holds the result of the last server check, which finds what client-go does not: an etcd restored to an older
-// state (kubernetes/kubernetes#107457), and another cluster behind the same address.
+// A serverCheck holds the result of the last server check, which finds what client-go does not: an etcd restored to an
+// older state (kubernetes/kubernetes#107457), and another cluster behind the same address.
 //
-// The [checker] is the only writer of results. It checks after each interval, and when a watch requests it: before anything is read
-// over a connection that no check has used, after an attempt that failed, and after a watch that ended. Lists and watches
-// wait until the last check passed and covers all connections, so whatever reaches a store is from the right server.
+// The [checker] is the only writer of results. It checks after each interval, and when a watch requests it: before
+// anything is read over a connection that no check has used, after an attempt that failed, and after a watch that
+// ended. Lists and watches wait until the last check passed and covers all connections, so whatever reaches a store is
+// from the right server.
 //
 //	            first check,     passes          ┌────────┐
 //	unchecked ─────────────────────────────────► │ passed │ ◄──┐
@@ -44,7 +45,8 @@ type serverCheck struct {
 }
 
 func newServerCheck(client *Client, uid types.UID) *serverCheck {
-	return &serverCheck{client: client, wake: make(chan struct{}, 1), uid: uid, err: errUnchecked, finished: make(chan struct{})}
+	return &serverCheck{client: client, wake: make(chan struct{}, 1), uid: uid, err: errUnchecked,
+		finished: make(chan struct{})}
 }
 
 // failure returns why the last check failed, nil if it passed, and since when that is so.
@@ -66,8 +68,9 @@ func (c *serverCheck) expect(uid types.UID) {
 	c.uid = uid
 }
 
-// covers reports whether the last check passed and applies to the connections of the client. It applies until a request fails, or the client dials
-// again; behind a proxy that closes each connection, until the next check. The channel is closed when the next check ends.
+// covers reports whether the last check passed and applies to the connections of the client. It applies until a request
+// fails, or the client dials again; behind a proxy that closes each connection, until the next check. The channel is
+// closed when the next check ends.
 func (c *serverCheck) covers() (bool, <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -77,7 +77,8 @@ func TestCheck(t *testing.T) {
 	t.Run("a watch that is stalled", func(t *testing.T) { testStalled(t, cp) })
 }
 
-// testOddTime: a time that JSON cannot say, in the metadata of any object, does not keep the server check from reading versions.
+// testOddTime: a time that JSON cannot say, in the metadata of any object, does not keep the server check from reading
+// versions.
 func testOddTime(t *testing.T, cp *controlplane.ControlPlane) {
 	set, _ := newHooked(t, cp, SetConfig{})
 	c, labels := set.cfg.Client, map[string]string{"tier": "gold"}
@@ -102,8 +103,8 @@ func testOddTime(t *testing.T, cp *controlplane.ControlPlane) {
 	}
 }
 
-// testOvertaken lets a watch see a write that comes after the API server has answered the check, and before the response
-// arrives: that is not a rollback.
+// testOvertaken lets a watch see a write that comes after the API server has answered the check, and before the
+// response arrives: that is not a rollback.
 func testOvertaken(t *testing.T, cp *controlplane.ControlPlane) {
 	rollbacks := 0
 	s, h := newHooked(t, cp, SetConfig{RolledBack: func() { rollbacks++ }})
@@ -127,8 +128,8 @@ func testOvertaken(t *testing.T, cp *controlplane.ControlPlane) {
 	}
 }
 
-// testRollBackAll has one watch that is ahead of the server, and one that is not: the lost history may have had its objects,
-// too.
+// testRollBackAll has one watch that is ahead of the server, and one that is not: the lost history may have had its
+// objects, too.
 func testRollBackAll(t *testing.T, cp *controlplane.ControlPlane) {
 	rollbacks := 0
 	s, _ := newHooked(t, cp, SetConfig{RolledBack: func() { rollbacks++ }})
@@ -243,7 +244,8 @@ func testRequests(t *testing.T, cp *controlplane.ControlPlane) {
 	}
 }
 
-// testInterrupted: a watch saw an event that the server lost. A newer event, after the interruption, must not hide that.
+// testInterrupted: a watch saw an event that the server lost. A newer event, after the interruption, must not hide
+// that.
 func testInterrupted(t *testing.T, cp *controlplane.ControlPlane) {
 	s, _ := newHooked(t, cp, SetConfig{})
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "interrupted"}}
@@ -264,7 +266,8 @@ func testInterrupted(t *testing.T, cp *controlplane.ControlPlane) {
 	}
 }
 
-// testStarting: a server that has just started answers 403 some times, and may be another one. A right that was revoked ends nothing.
+// testStarting: a server that has just started answers 403 some times, and may be another one. A right that was revoked
+// ends nothing.
 func testStarting(t *testing.T, cp *controlplane.ControlPlane) {
 	s, h := newHooked(t, cp, SetConfig{})
 	c := s.checker()
@@ -303,8 +306,8 @@ func testDrop(t *testing.T, cp *controlplane.ControlPlane) {
 	}
 }
 
-// testStalled has a watch that brought nothing for longer than bookmarks are apart: a check does not count for it, and it is opened
-// anew where it was.
+// testStalled has a watch that brought nothing for longer than bookmarks are apart: a check does not count for it, and
+// it is opened anew where it was.
 func testStalled(t *testing.T, cp *controlplane.ControlPlane) {
 	s, h := newHooked(t, cp, SetConfig{})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -322,7 +325,8 @@ func testStalled(t *testing.T, cp *controlplane.ControlPlane) {
 	}
 	stalled := open()
 	before, _, _ := w.seenSoFar()
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "stalled"}} // a reflector lists after a watch that brought nothing within a second
+	// a reflector lists after a watch that brought nothing within a second
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "stalled"}}
 	if err := s.cfg.Client.Create(ctx, ns); err != nil {
 		t.Fatal(err)
 	}
@@ -337,7 +341,8 @@ func testStalled(t *testing.T, cp *controlplane.ControlPlane) {
 	}
 	var lists atomic.Int32
 	count := func(r *http.Request) {
-		if r.URL.Query().Get("watch") != "true" && strings.HasSuffix(r.URL.Path, "/namespaces") || r.URL.Query().Has("sendInitialEvents") {
+		if r.URL.Query().Get("watch") != "true" && strings.HasSuffix(r.URL.Path, "/namespaces") ||
+			r.URL.Query().Has("sendInitialEvents") {
 			lists.Add(1)
 		}
 	}

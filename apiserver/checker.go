@@ -19,15 +19,16 @@ const (
 	// checkGap is the least time between two checks: a server that ends each watch at once would be asked without a pause.
 	checkGap = 250 * time.Millisecond
 
-	// startingAnswers is the number of checks in a row that fail with a 403 where kube-system could be read before: for some seconds after
-	// its start, a server has no rights loaded.
+	// startingAnswers is the number of checks in a row that fail with a 403 where kube-system could be read before: for
+	// some seconds after its start, a server has no rights loaded.
 	startingAnswers = 5
 
 	// askInterval bounds the time between two requests of checks while events come: events do not test the credential.
 	askInterval = time.Minute
 )
 
-// A checker checks the server of a [Set] and makes watches list anew after a rollback. Only the goroutines of [checker.run] use it.
+// A checker checks the server of a [Set] and makes watches list anew after a rollback. Only the goroutines of
+// [checker.run] use it.
 type checker struct {
 	cfg     SetConfig
 	check   *serverCheck
@@ -45,7 +46,8 @@ type checker struct {
 	verifying bool
 }
 
-// run checks the server at once, then after each interval or on request, until ctx ends. While checks fail, it pauses with back-off.
+// run checks the server at once, then after each interval or on request, until ctx ends. While checks fail, it pauses
+// with back-off.
 func (c *checker) run(ctx context.Context) {
 	defer c.group.Wait()
 	backoff := NewBackoff()
@@ -70,7 +72,8 @@ func (c *checker) run(ctx context.Context) {
 	}
 }
 
-// checkServer reports whether the right server answers. An event since the last check counts as an answer: its connection was checked.
+// checkServer reports whether the right server answers. An event since the last check counts as an answer: its
+// connection was checked.
 func (c *checker) checkServer(ctx context.Context) bool {
 	heard := c.check.heard.Last().After(c.began)
 	c.began = time.Now()
@@ -161,8 +164,9 @@ func (c *checker) fail(ctx context.Context, err error) bool {
 	class := Classify(err)
 	if slow := c.check.heard.Last().After(c.began); unanswered(err) && !slow || class == Replaced {
 		// Without an answer, an open watch may be all that keeps an old server from ending, and no event comes from it any
-		// longer; but a server that is only slow sends some meanwhile. A connection to another cluster could last while the address
-		// leads to the right one again. A server that answers with an error keeps its open watches: it may just be overloaded.
+		// longer; but a server that is only slow sends some meanwhile. A connection to another cluster could last while the
+		// address leads to the right one again. A server that answers with an error keeps its open watches: it may just be
+		// overloaded.
 		c.cfg.Client.Drop()
 	}
 	_, before := c.check.failure()
@@ -218,7 +222,8 @@ func (c *checker) verify(ctx context.Context) {
 	}
 }
 
-// verifyOnce asks for all resources at once, and returns the number of unknown ones: the server may be overloaded, or may have no rights loaded yet.
+// verifyOnce asks for all resources at once, and returns the number of unknown ones: the server may be overloaded, or
+// may have no rights loaded yet.
 func (c *checker) verifyOnce(ctx context.Context, all map[schema.GroupResource]*history) (left int) {
 	var asking sync.WaitGroup
 	lost := make(chan error, len(all))
@@ -246,7 +251,8 @@ func (c *checker) verifyOnce(ctx context.Context, all map[schema.GroupResource]*
 	return len(c.pending)
 }
 
-// verified ends the verification of a history. If the answer is unknown, or the watches were interrupted again, they list anew.
+// verified ends the verification of a history. If the answer is unknown, or the watches were interrupted again, they
+// list anew.
 func (c *checker) verified(resource schema.GroupResource, h *history, unknown bool) {
 	c.mu.Lock()
 	unknown = unknown || h.again

@@ -10,8 +10,8 @@ import (
 	"github.com/clusterset-dns/clusterset/api/logging"
 )
 
-// A Class is what an error means for whoever follows an API server. Everything that this package decides upon an error, and
-// the text of every log line about one, depends on the class alone.
+// A Class is what an error means for whoever follows an API server. Everything that this package decides upon an error,
+// and the text of every log line about one, depends on the class alone.
 //
 //	class         cause                                         what follows
 //	OK            no error                                      –
@@ -41,7 +41,8 @@ const (
 
 // String is the class as a word, "" for OK.
 func (c Class) String() string {
-	return [classes]string{"", "unreachable", "unauthorized", "forbidden", "absent", "rejected", "rolled back", "replaced", "expired"}[c]
+	return [classes]string{"", "unreachable", "unauthorized", "forbidden", "absent", "rejected", "rolled back",
+		"replaced", "expired"}[c]
 }
 
 // ofServer reports whether an error of this class says something about the API server, and so about all of its watches.
@@ -53,8 +54,8 @@ const (
 	rarePause = time.Minute
 )
 
-// pause is the time until the next attempt of a watch after an error of this class: step is that of the back-off, and failing
-// is how long attempts have failed.
+// pause is the time until the next attempt of a watch after an error of this class: step is that of the back-off, and
+// failing is how long attempts have failed.
 func (c Class) pause(step, failing time.Duration) time.Duration {
 	if (c == Absent || c == Forbidden || c == Rejected) && failing > oftenFor {
 		return rarePause
@@ -98,7 +99,8 @@ func Classify(err error) Class {
 	return Unreachable
 }
 
-// unanswered reports whether err means that no API server answered: the connection was refused or broke, or the time was over.
+// unanswered reports whether err means that no API server answered: the connection was refused or broke, or the time
+// was over.
 func unanswered(err error) bool {
 	var status apierrors.APIStatus
 	return Classify(err) == Unreachable && !errors.As(err, &status)
@@ -125,6 +127,7 @@ func (c Class) log(to logging.Logger, subject string, err error) {
 	case RolledBack:
 		to.Warningf("%s: rolled back; listing anew: %s", subject, logging.Line(err))
 	case Replaced:
-		to.Errorf("%s: another cluster answers; what is known stays until the right one is back: %s", subject, logging.Line(err))
+		to.Errorf("%s: another cluster answers; what is known stays until the right one is back: %s", subject,
+			logging.Line(err))
 	}
 }

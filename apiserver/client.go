@@ -26,11 +26,12 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 )
 
-// timeout bounds every request but lists, watches and checks of a [Set]: a server may accept a connection and never answer.
+// timeout bounds every request but lists, watches and checks of a [Set]: a server may accept a connection and never
+// answer.
 const timeout = 30 * time.Second
 
-// A Client talks to one API server. All requests share connections and, but for lists and watches of a [Set] and its server
-// checks, a rate limit. It may be used from several goroutines.
+// A Client talks to one API server. All requests share connections and, but for lists and watches of a [Set] and its
+// server checks, a rate limit. It may be used from several goroutines.
 type Client struct {
 	config    *rest.Config // with the dialer and the rate limit
 	transport *clientTransport
@@ -42,7 +43,8 @@ type Client struct {
 	plain rest.Interface                         // of paths
 }
 
-// unlimited is for lists, watches and server checks: whoever asks pauses by itself, as client-go takes for granted of watches.
+// unlimited is for lists, watches and server checks: whoever asks pauses by itself, as client-go takes for granted of
+// watches.
 var unlimited = flowcontrol.NewFakeAlwaysRateLimiter()
 
 // NewClient makes a client. The rate limit is that of cfg, or of its QPS and Burst; a QPS below 0 means no limit.
@@ -67,7 +69,8 @@ func NewClient(cfg *rest.Config) (*Client, error) {
 func (c *Client) countDials() {
 	dial := c.config.Dial
 	if dial == nil {
-		// The kernel repeats what gets no answer after 1, 3 and 7 s: a dial that began anew after 5 s reaches a server that is back sooner.
+		// The kernel repeats what gets no answer after 1, 3 and 7 s: a dial that began anew after 5 s reaches a server that
+		// is back sooner.
 		dial = (&net.Dialer{Timeout: 5 * time.Second, KeepAlive: 30 * time.Second}).DialContext
 	}
 	c.dialer = connrotation.NewDialer(func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -110,7 +113,8 @@ func (c *Client) connect() error {
 }
 
 // restFor makes a REST client: JSON for custom resources, else protobuf.
-func (c *Client) restFor(gv schema.GroupVersion, codecs runtime.NegotiatedSerializer, custom bool) (rest.Interface, error) {
+func (c *Client) restFor(gv schema.GroupVersion, codecs runtime.NegotiatedSerializer, custom bool) (rest.Interface,
+	error) {
 	config := rest.CopyConfig(c.config)
 	config.GroupVersion, config.APIPath = &gv, "/apis"
 	if gv.Group == "" {
@@ -145,9 +149,9 @@ func (c *Client) Host() string {
 // Dials is how many connections were made so far. Only a new one can lead to another API server.
 func (c *Client) Dials() uint64 { return c.dials.Load() }
 
-// Reconnect makes later requests go to the address and with the credential of cfg; its dialer and rate limit do not count.
-// Watches that are open stay open. The server check comes before anything is read over a new connection, so that another
-// cluster at the new address is found.
+// Reconnect makes later requests go to the address and with the credential of cfg; its dialer and rate limit do not
+// count. Watches that are open stay open. The server check comes before anything is read over a new connection, so that
+// another cluster at the new address is found.
 func (c *Client) Reconnect(cfg *rest.Config) error {
 	config := rest.CopyConfig(cfg)
 	config.Timeout, config.Dial = 0, c.dialer.DialContext
@@ -174,8 +178,10 @@ func (c *Client) List(ctx context.Context, example Object, list runtime.Object, 
 	return c.do(ctx, target{"list", k, namespace, ""}, request, list)
 }
 
-// ListMetadata reads the metadata of all objects of a kind in a namespace that match the label selector. It works for objects that do not decode.
-func (c *Client) ListMetadata(ctx context.Context, example Object, namespace, labels string) (*metav1.PartialObjectMetadataList, error) {
+// ListMetadata reads the metadata of all objects of a kind in a namespace that match the label selector. It works for
+// objects that do not decode.
+func (c *Client) ListMetadata(ctx context.Context, example Object, namespace,
+	labels string) (*metav1.PartialObjectMetadataList, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	k := kindOf(example)
@@ -190,8 +196,8 @@ func (c *Client) ListMetadata(ctx context.Context, example Object, namespace, la
 	return list, target{"list", k, namespace, ""}.wrap(err)
 }
 
-// Create makes obj and fills it with what was stored. An object of that name is an error ([apierrors.IsAlreadyExists]). The
-// fields belong to manager if one is given.
+// Create makes obj and fills it with what was stored. An object of that name is an error ([apierrors.IsAlreadyExists]).
+// The fields belong to manager if one is given.
 func (c *Client) Create(ctx context.Context, obj Object, manager ...string) error {
 	k := kindOf(obj)
 	sent := obj.DeepCopyObject().(Object)
@@ -203,17 +209,18 @@ func (c *Client) Create(ctx context.Context, obj Object, manager ...string) erro
 	return c.do(ctx, target{"create", k, obj.GetNamespace(), obj.GetName()}, request, obj)
 }
 
-// Update replaces an object by obj and fills obj with what was stored. If obj has a resource version, another one on the
-// server is an error ([apierrors.IsConflict]).
+// Update replaces an object by obj and fills obj with what was stored. If obj has a resource version, another one on
+// the server is an error ([apierrors.IsConflict]).
 func (c *Client) Update(ctx context.Context, obj Object, manager ...string) error {
 	k := kindOf(obj)
 	options := metav1.UpdateOptions{FieldManager: cmp.Or(manager...)}
-	request := c.rests[k.GroupVersion()].Put().Name(obj.GetName()).VersionedParams(&options, metav1.ParameterCodec).Body(obj)
+	request := c.rests[k.GroupVersion()].Put().Name(obj.GetName()).VersionedParams(&options,
+		metav1.ParameterCodec).Body(obj)
 	return c.do(ctx, target{"update", k, obj.GetNamespace(), obj.GetName()}, request, obj)
 }
 
-// Delete removes the object with the name of obj, and its UID if obj has one. One that does not exist is no error; one that
-// has another UID is ([apierrors.IsConflict]).
+// Delete removes the object with the name of obj, and its UID if obj has one. One that does not exist is no error; one
+// that has another UID is ([apierrors.IsConflict]).
 func (c *Client) Delete(ctx context.Context, obj Object) error {
 	k := kindOf(obj)
 	options := metav1.DeleteOptions{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"}}
@@ -233,9 +240,10 @@ func (c *Client) Delete(ctx context.Context, obj Object) error {
 	return err
 }
 
-// Token asks for a token of a service account that is valid for ttl, or as long as the server grants. Without audiences it is
-// for the API server itself.
-func (c *Client) Token(ctx context.Context, namespace, account string, ttl time.Duration, audiences ...string) (string, time.Time, error) {
+// Token asks for a token of a service account that is valid for ttl, or as long as the server grants. Without audiences
+// it is for the API server itself.
+func (c *Client) Token(ctx context.Context, namespace, account string, ttl time.Duration, audiences ...string) (string,
+	time.Time, error) {
 	seconds := int64(ttl.Seconds())
 	request := &authenticationv1.TokenRequest{
 		TypeMeta: metav1.TypeMeta{APIVersion: "authentication.k8s.io/v1", Kind: "TokenRequest"},
@@ -355,11 +363,12 @@ func (c *Client) SystemUID(ctx context.Context) (types.UID, error) {
 
 const acceptMetadata = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 
-// newest is the resource version up to which the API server knows the objects at a path, 0 if it is no number. Without a version in the
-// request, the answer is as new as etcd.
+// newest is the resource version up to which the API server knows the objects at a path, 0 if it is no number. Without
+// a version in the request, the answer is as new as etcd.
 func (c *Client) newest(ctx context.Context, path []string) (uint64, error) {
 	var list metadata
-	err := c.read(ctx, &list, request{params: map[string]string{"limit": "1"}, accept: acceptMetadata, path: path, unlimited: true})
+	err := c.read(ctx, &list, request{params: map[string]string{"limit": "1"}, accept: acceptMetadata, path: path,
+		unlimited: true})
 	if err != nil {
 		return 0, err
 	}
@@ -375,8 +384,8 @@ func VersionNumber(version string) uint64 {
 	return v
 }
 
-// metadata is what is read of a document that others wrote parts of: a time in the metadata of an object may be one that JSON
-// cannot say, and [metav1.ObjectMeta] does not decode then.
+// metadata is what is read of a document that others wrote parts of: a time in the metadata of an object may be one
+// that JSON cannot say, and [metav1.ObjectMeta] does not decode then.
 type metadata struct {
 	Metadata struct {
 		UID             types.UID `json:"uid"`
@@ -395,7 +404,8 @@ type request struct {
 // read reads a small document.
 func (c *Client) read(ctx context.Context, into any, r request) error {
 	get := c.plain.Get().AbsPath(r.path...).SetHeader("Accept", r.accept)
-	if r.unlimited { // a check, which is made again in any case: a server that is busy may ask for a pause of half a minute
+	// a check, which is made again in any case: a server that is busy may ask for a pause of half a minute
+	if r.unlimited {
 		get = get.Throttle(unlimited).MaxRetries(0)
 	}
 	if _, limited := ctx.Deadline(); !limited || !r.unlimited {

@@ -32,7 +32,8 @@ func TestClient(t *testing.T) {
 }
 
 func testWrite(t *testing.T, c *apiserver.Client) {
-	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "s"}, Data: map[string][]byte{"a": []byte("1"), "b": nil}}
+	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "s"},
+		Data: map[string][]byte{"a": []byte("1"), "b": nil}}
 	must(t, c.Create(t.Context(), s))
 	if s.UID == "" || s.ResourceVersion == "" {
 		t.Error("created object is not filled")
@@ -57,7 +58,8 @@ func testWrite(t *testing.T, c *apiserver.Client) {
 	}
 	must(t, c.Delete(t.Context(), got))
 	must(t, c.Delete(t.Context(), got))
-	if err := c.Get(t.Context(), got, "shop", "s"); !apierrors.IsNotFound(err) || !strings.HasPrefix(err.Error(), "get Secret shop/s: ") {
+	if err := c.Get(t.Context(), got, "shop", "s"); !apierrors.IsNotFound(err) ||
+		!strings.HasPrefix(err.Error(), "get Secret shop/s: ") {
 		t.Errorf("get: %v, want that it is gone, and what was asked for", err)
 	}
 }
@@ -155,7 +157,8 @@ func testQuestions(t *testing.T, c *apiserver.Client) {
 	if uid, err := c.SystemUID(t.Context()); err != nil || uid != system.UID {
 		t.Errorf("SystemUID = %s, %v, want %s", uid, err, system.UID)
 	}
-	must(t, c.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "member"}}))
+	must(t, c.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "shop",
+		Name: "member"}}))
 	token, expires, err := c.Token(t.Context(), "shop", "member", time.Hour)
 	if err != nil || token == "" || time.Until(expires) < 30*time.Minute {
 		t.Errorf("Token = %d octets until %s, %v, want one for an hour", len(token), expires, err)

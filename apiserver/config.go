@@ -14,8 +14,8 @@ import (
 	"github.com/clusterset-dns/clusterset/api/logging"
 )
 
-// A SetConfig has the API server that a [Set] follows, and its callbacks. Its functions must not block, and those that are
-// called under a lock must not call the set.
+// A SetConfig has the API server that a [Set] follows, and its callbacks. Its functions must not block, and those that
+// are called under a lock must not call the set.
 type SetConfig struct {
 	Client *Client
 	Name   string    // in log lines, such as "broker"
@@ -23,14 +23,15 @@ type SetConfig struct {
 	// Interval is the time between two server checks when nothing requests one. It is 30 s if 0.
 	Interval time.Duration
 	Log      logging.Logger // nil drops every line
-	// Barrier is around the Transform and the Indexers of watches; nil counts and logs no panic. An object on which they panic
-	// stays as it came, and is in no index.
+	// Barrier is around the Transform and the Indexers of watches; nil counts and logs no panic. An object on which they
+	// panic stays as it came, and is in no index.
 	Barrier *logging.Barrier
 	// RolledBack is called after the server went back to an older state, when its watches begin to follow it there.
 	RolledBack func()
 	// Checked, if set, is called when the result of the server check changes: with its error, nil if it passed.
 	Checked func(err error)
-	// Adopt is called when another cluster answers. If it returns true, that cluster is followed from then on. Without it nothing is read until the right cluster is back.
+	// Adopt is called when another cluster answers. If it returns true, that cluster is followed from then on. Without it
+	// nothing is read until the right cluster is back.
 	Adopt func() bool
 }
 
@@ -42,7 +43,8 @@ type WatchOptions struct {
 	// Transform and Indexers configure the informer. Without Transform, managedFields are dropped.
 	Transform cache.TransformFunc
 	Indexers  cache.Indexers
-	// Undecodable is called for each version of an object that does not decode. The informer does not have the object then.
+	// Undecodable is called for each version of an object that does not decode. The informer does not have the object
+	// then.
 	Undecodable func(*Undecodable)
 	// Changed is called with the health of the watch after each change of its state or class, in order and under a lock.
 	Changed func(Health)

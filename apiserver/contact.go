@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A Contact is the time of the last contact of a watch. The zero value is that of a watch without one. Its age does not depend
-// on the wall clock, which may jump. Its methods may be called from any goroutine.
+// A Contact is the time of the last contact of a watch. The zero value is that of a watch without one. Its age does not
+// depend on the wall clock, which may jump. Its methods may be called from any goroutine.
 type Contact struct {
 	at atomic.Int64 // nanoseconds since epoch; 0 if there was none
 }
@@ -21,7 +21,8 @@ func (c *Contact) Mark() { c.at.Store(int64(time.Since(epoch))) }
 // Inherit makes c that of another watch.
 func (c *Contact) Inherit(from *Contact) { c.at.Store(from.at.Load()) }
 
-// Before reports whether the last contact was before that of another watch; a watch without a contact is before all others.
+// Before reports whether the last contact was before that of another watch; a watch without a contact is before all
+// others.
 func (c *Contact) Before(other *Contact) bool { return c.at.Load() < other.at.Load() }
 
 // Last is the time of the last contact, zero if there was none.

@@ -18,8 +18,8 @@ import (
 //	Watching   the list is complete and the watch is open
 //	Failing    the last attempt failed, or a rollback was found: Health.Class and Health.Err say why
 //
-// What moves it are events, which come from the requests of the reflector, from the open watch, and from the server check.
-// An event in a state where it cannot happen is late, and changes nothing: that is "–".
+// What moves it are events, which come from the requests of the reflector, from the open watch, and from the server
+// check. An event in a state where it cannot happen is late, and changes nothing: that is "–".
 //
 //	          listing   listed    streamed   opened     ended     expired   failed
 //	Pending   Listing   –         –          Watching   –         –         Failing
@@ -99,26 +99,27 @@ func (w WatchID) String() string {
 type Health struct {
 	State State
 	Since time.Time // when State began; zero if it is the first
-	// LastContact is the time of the last list, event, bookmark or passed server check; zero if there was none. An error is no
-	// contact, whatever the server says with it.
+	// LastContact is the time of the last list, event, bookmark or passed server check; zero if there was none. An error
+	// is no contact, whatever the server says with it.
 	LastContact time.Time
 	// Listed says that a list was complete once: what the store holds was true at LastContact.
 	Listed bool
-	// Class and Err are those of the last failure, of this watch or of the server check. They are OK and nil again once the
-	// watch is open.
+	// Class and Err are those of the last failure, of this watch or of the server check. They are OK and nil again once
+	// the watch is open.
 	Class Class
 	Err   error
 	// Version is the API version that is followed, "<group>/<version>" or "<version>".
 	Version string
 }
 
-// Healthy reports whether the store follows the API server: it has a complete list, and the watch is open or about to be.
+// Healthy reports whether the store follows the API server: it has a complete list, and the watch is open or about to
+// be.
 func (h Health) Healthy() bool {
 	return h.Class == OK && (h.State == Watching || h.State == Opening)
 }
 
-// after returns the health after an event; err is the reason of a failed one. The result does not depend on a clock but for
-// Since.
+// after returns the health after an event; err is the reason of a failed one. The result does not depend on a clock but
+// for Since.
 func (h Health) after(e event, err error, now time.Time) Health {
 	before := h.State
 	h.State = before.next(e)

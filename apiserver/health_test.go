@@ -48,7 +48,8 @@ func TestClassify(t *testing.T) {
 		{"rollback", errRolledBack, RolledBack},
 		{"another cluster", ErrReplaced, Replaced},
 		{"410 expired", apierrors.NewResourceExpired("old"), Expired},
-		{"410 gone", &apierrors.StatusError{ErrStatus: metav1.Status{Code: http.StatusGone, Reason: metav1.StatusReasonGone}}, Expired},
+		{"410 gone", &apierrors.StatusError{ErrStatus: metav1.Status{Code: http.StatusGone,
+			Reason: metav1.StatusReasonGone}}, Expired},
 		{"version too large", tooLarge, Expired},
 		{"no streamed lists", errNoStream, Expired},
 		{"another version", errMoved, Expired},
@@ -122,7 +123,8 @@ func TestHealthAfter(t *testing.T) {
 	var h Health
 	for i, s := range steps {
 		h = h.after(s.event, s.err, time.Unix(int64(i+1), 0))
-		if h.State != s.state || h.Class != s.class || h.Listed != s.listed || h.Healthy() != s.healthy || h.Since.Unix() != s.since {
+		if h.State != s.state || h.Class != s.class || h.Listed != s.listed || h.Healthy() != s.healthy ||
+			h.Since.Unix() != s.since {
 			t.Errorf("%s: %+v, healthy %t, want %+v", s.name, h, h.Healthy(), s)
 		}
 		if (h.Err == nil) != (h.Class == OK) {
@@ -195,7 +197,8 @@ func TestPause(t *testing.T) {
 	}
 }
 
-// An API server that stays out of reach for another reason, and a watch that is denied for another reason, are logged once more.
+// An API server that stays out of reach for another reason, and a watch that is denied for another reason, are logged
+// once more.
 func TestFurtherReasonsAreLogged(t *testing.T) {
 	var answer atomic.Value
 	s := newTransportSet(t, func(*http.Request) (*http.Response, error) { return nil, answer.Load().(error) })
@@ -225,7 +228,8 @@ func TestFurtherReasonsAreLogged(t *testing.T) {
 	}
 }
 
-// docs/spec/dns.md 6.4: an attempt that the server answered is followed by another pause than one that nothing answered.
+// docs/spec/dns.md 6.4: an attempt that the server answered is followed by another pause than one that nothing
+// answered.
 func TestBackoff(t *testing.T) {
 	refused, busy := errors.New("connection refused"), apierrors.NewTooManyRequests("later", 1)
 	b := NewBackoff()

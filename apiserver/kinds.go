@@ -22,9 +22,9 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 )
 
-// An Object is a pointer to a type that a [Client] knows: Namespace, Service, ServiceAccount, Secret, Node, EndpointSlice,
-// Lease, ServiceCIDR, Event (events.k8s.io), ServiceExport and ServiceImport (v1beta1), ClusterProperty (both versions),
-// ExportedService, Member. Any other is a panic.
+// An Object is a pointer to a type that a [Client] knows: Namespace, Service, ServiceAccount, Secret, Node,
+// EndpointSlice, Lease, ServiceCIDR, Event (events.k8s.io), ServiceExport and ServiceImport (v1beta1), ClusterProperty
+// (both versions), ExportedService, Member. Any other is a panic.
 type Object interface {
 	metav1.Object
 	runtime.Object
@@ -47,7 +47,8 @@ type Resource struct {
 func ResourceOf(example runtime.Object) Resource {
 	k := kindOf(example)
 	return Resource{
-		Kind: k.Kind, Group: k.Group, Versions: []string{k.Version}, Plural: k.plural, Namespaced: k.namespaced, Custom: k.custom,
+		Kind: k.Kind, Group: k.Group, Versions: []string{k.Version}, Plural: k.plural, Namespaced: k.namespaced,
+		Custom:  k.custom,
 		Example: example, Codecs: known().codecs,
 	}
 }

@@ -7,11 +7,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// A landmark is the newest event of a watch. A restored etcd has lost the end of its history. Later writes may have reached the
-// same versions again, so that watches would go on without an error. So after each interruption the checker looks for the landmark of each
-// resource: a server that has it has the whole history before it, too.
+// A landmark is the newest event of a watch. A restored etcd has lost the end of its history. Later writes may have
+// reached the same versions again, so that watches would go on without an error. So after each interruption the checker
+// looks for the landmark of each resource: a server that has it has the whole history before it, too.
 //
-// Bookmarks and the versions of lists are newer than the landmark. Only lower versions show a restore to a moment between.
+// Bookmarks and the versions of lists are newer than the landmark. Only lower versions show a restore to a moment
+// between.
 type landmark struct {
 	namespace, name string
 	uid             types.UID
@@ -23,7 +24,8 @@ type landmark struct {
 // newLandmark makes one of an event.
 func newLandmark(o metav1.Object, deleted bool) *landmark {
 	l := &landmark{
-		namespace: o.GetNamespace(), name: o.GetName(), uid: o.GetUID(), version: VersionNumber(o.GetResourceVersion()), deleted: deleted,
+		namespace: o.GetNamespace(), name: o.GetName(), uid: o.GetUID(), version: VersionNumber(o.GetResourceVersion()),
+		deleted: deleted,
 	}
 	for _, f := range o.GetManagedFields() {
 		if f.Time.IsZero() {
@@ -37,10 +39,12 @@ func newLandmark(o metav1.Object, deleted bool) *landmark {
 
 // same reports whether an object that was read is the landmark. After a restore another write may have got its version.
 func (l *landmark) same(is *foundObject) bool {
-	return is != nil && is.UID == l.uid && VersionNumber(is.ResourceVersion) == l.version && (l.written == "" || is.written() == l.written)
+	return is != nil && is.UID == l.uid && VersionNumber(is.ResourceVersion) == l.version &&
+		(l.written == "" || is.written() == l.written)
 }
 
-// A foundObject holds the metadata that was read. Its times are text: they may be outside the range of JSON times, see [metadata].
+// A foundObject holds the metadata that was read. Its times are text: they may be outside the range of JSON times, see
+// [metadata].
 type foundObject struct {
 	UID             types.UID `json:"uid"`
 	ResourceVersion string    `json:"resourceVersion"`

@@ -30,7 +30,8 @@ func TestLandmark(t *testing.T) {
 	// By version, "" is now: an error, or the objects that are there. "version" is that of the list, 12 without it.
 	type answers map[string]any
 	var none []metav1.PartialObjectMetadata
-	seen, old, later := object("uid", "10", written), object("uid", "9", written.Add(-time.Hour)), object("uid", "12", written)
+	seen, old, later := object("uid", "10", written), object("uid", "9", written.Add(-time.Hour)),
+		object("uid", "12", written)
 	compacted, services := apierrors.NewResourceExpired("compacted"), schema.GroupResource{Resource: "services"}
 	ahead := apierrors.NewTimeoutError("", 0)
 	ahead.ErrStatus.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
@@ -48,10 +49,12 @@ func TestLandmark(t *testing.T) {
 		{"missing", false, answers{"": none, "10": none}, "rolled back"},
 		{"gone since", false, answers{"": none, "10": seen}, ""},
 		{"another object of the name", false, answers{"": later, "10": object("other", "10", written)}, "rolled back"},
-		{"another write with the version", false, answers{"": later, "10": object("uid", "10", written.Add(time.Minute))}, "rolled back"},
+		{"another write with the version", false, answers{"": later, "10": object("uid", "10", written.Add(time.Minute))},
+			"rolled back"},
 		{"a version that the cache has not reached", false, answers{"": later, "10": ahead}, "listed anew"},
 		{"a server without capacity", false, answers{"": apierrors.NewTooManyRequests("", 1)}, "asked again"},
-		{"an error of the server", false, answers{"": later, "10": apierrors.NewInternalError(errors.New("leader changed"))}, "asked again"},
+		{"an error of the server", false, answers{"": later, "10": apierrors.NewInternalError(errors.New("leader changed"))},
+			"asked again"},
 		{"compacted, written since", false, answers{"": later, "10": compacted}, "listed anew"},
 		{"compacted, gone now", false, answers{"": none, "10": compacted}, "listed anew"},
 		{"a deletion", true, answers{"": none, "10": none, "9": old}, ""},
@@ -65,7 +68,8 @@ func TestLandmark(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				q := r.URL.Query()
-				if r.URL.Path != "/api/v1/namespaces/shop/services" || q.Get("fieldSelector") != "metadata.name=web" || q.Get("labelSelector") != "a=b" {
+				if r.URL.Path != "/api/v1/namespaces/shop/services" || q.Get("fieldSelector") != "metadata.name=web" ||
+					q.Get("labelSelector") != "a=b" {
 					t.Errorf("request %s", r.URL)
 				}
 				switch a := tt.server[q.Get("resourceVersion")].(type) {
@@ -75,7 +79,8 @@ func TestLandmark(t *testing.T) {
 					respond(t, w, a.ErrStatus)
 				case []metav1.PartialObjectMetadata:
 					version, _ := tt.server["version"].(string)
-					respond(t, w, metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{ResourceVersion: cmp.Or(version, "12")}, Items: a})
+					respond(t, w, metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{ResourceVersion: cmp.Or(version, "12")},
+						Items: a})
 				default:
 					t.Errorf("request %s is not expected", r.URL)
 				}

@@ -18,9 +18,10 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// A listWatch is one watch of a [Set]: what its reflector asks lists and watches of, in place of the API server. It adds to a
-// cache.ListWatch that requests wait for the server check, that they are repeated until they succeed or the reflector has
-// something to decide, that the API version is the best one that is served, and that the [Health] is known.
+// A listWatch is one watch of a [Set]: what its reflector asks lists and watches of, in place of the API server. It
+// adds to a cache.ListWatch that requests wait for the server check, that they are repeated until they succeed or the
+// reflector has something to decide, that the API version is the best one that is served, and that the [Health] is
+// known.
 //
 //	            check.await         request                 covers?
 //	reflector ────────────► pause ───────────► API server ───────────► reflector
@@ -28,7 +29,8 @@ import (
 //	  │                       └───────────────────┘
 //	  └── an error of class Expired: the reflector lists without a version, or without a stream
 //
-// A request may make a connection, to another server. So the check has to cover it before anything is read from the answer.
+// A request may make a connection, to another server. So the check has to cover it before anything is read from the
+// answer.
 type listWatch struct {
 	id      WatchID
 	scope   scope
@@ -52,7 +54,8 @@ func newListWatch(cfg SetConfig, check *serverCheck, v *versions, r Resource, o 
 	id := WatchID{r.Kind, o.Namespace}
 	w := &listWatch{
 		id: id, check: check, scope: scope{client: cfg.Client, versions: v, resource: r, options: o},
-		health: watchHealth{subject: cfg.Name + ": " + id.String(), log: cfg.Log, changed: o.Changed, contact: cmp.Or(o.Contact, new(Contact))},
+		health: watchHealth{subject: cfg.Name + ": " + id.String(), log: cfg.Log, changed: o.Changed,
+			contact: cmp.Or(o.Contact, new(Contact))},
 	}
 	w.bad = newUndecodables(r, o.Undecodable, &w.shown)
 	return w
@@ -95,23 +98,24 @@ func (w *listWatch) synced() bool {
 	return w.health.current().Listed
 }
 
-// seenSoFar returns the newest resource version that the server sent, 0 if it is not known, the newest event, and whether the watch is open.
+// seenSoFar returns the newest resource version that the server sent, 0 if it is not known, the newest event, and
+// whether the watch is open.
 func (w *listWatch) seenSoFar() (uint64, *landmark, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.seen, w.landmark, w.proxy != nil
 }
 
-// markContact notes that the server sent what was asked for. While it rejects the credential that counts for nothing: a watch
-// that was opened before may stay open for minutes, and then breaks.
+// markContact notes that the server sent what was asked for. While it rejects the credential that counts for nothing: a
+// watch that was opened before may stay open for minutes, and then breaks.
 func (w *listWatch) markContact() {
 	if _, err := w.check.failure(); Classify(err) != Unauthorized {
 		w.health.contact.Mark()
 	}
 }
 
-// markChecked notes that the server check found nothing wrong. It counts for a watch that is open: one that cannot be opened
-// has no contact, whatever else the server answers. It returns the proxy of a watch that is stalled.
+// markChecked notes that the server check found nothing wrong. It counts for a watch that is open: one that cannot be
+// opened has no contact, whatever else the server answers. It returns the proxy of a watch that is stalled.
 func (w *listWatch) markChecked() *watchProxy {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -125,8 +129,8 @@ func (w *listWatch) markChecked() *watchProxy {
 	return nil
 }
 
-// rollBack makes the reflectors of watches list without a version, all of them before the first can. A reason of nil means that it is no
-// failure.
+// rollBack makes the reflectors of watches list without a version, all of them before the first can. A reason of nil
+// means that it is no failure.
 func rollBack(watches []*listWatch, why error) {
 	var open []*watchProxy
 	for _, w := range watches {
@@ -139,7 +143,8 @@ func rollBack(watches []*listWatch, why error) {
 	}
 }
 
-// rollBack makes the reflector list without a version once the proxy that is returned, nil if there is none, is stopped.
+// rollBack makes the reflector list without a version once the proxy that is returned, nil if there is none, is
+// stopped.
 func (w *listWatch) rollBack(why error) *watchProxy {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -153,8 +158,9 @@ func (w *listWatch) rollBack(why error) *watchProxy {
 	return w.proxy
 }
 
-// attempt calls prepare, which is of the scope, and try, each time once the server check covers all connections. It ends when they succeed or
-// fail in a way that the reflector has to act upon. So the back-off of the reflector, of up to a minute, never delays a server that is back.
+// attempt calls prepare, which is of the scope, and try, each time once the server check covers all connections. It
+// ends when they succeed or fail in a way that the reflector has to act upon. So the back-off of the reflector, of up
+// to a minute, never delays a server that is back.
 func (w *listWatch) attempt(
 	ctx context.Context, o metav1.ListOptions, prepare func(context.Context) error, try func(metav1.ListOptions) error,
 ) error {
@@ -212,7 +218,8 @@ func (w *listWatch) mayContinue(options metav1.ListOptions) error {
 	case options.ResourceVersion == "" && options.Continue == "":
 		w.rolledBack = false
 	default:
-		return apierrors.NewResourceExpired(fmt.Sprintf("%s: version %s is from before a rollback", w.id, options.ResourceVersion))
+		return apierrors.NewResourceExpired(fmt.Sprintf("%s: version %s is from before a rollback", w.id,
+			options.ResourceVersion))
 	}
 	return nil
 }
@@ -277,8 +284,9 @@ func (w *listWatch) getList(ctx context.Context, options metav1.ListOptions) (ru
 	return list, err
 }
 
-// readList lets the store read a list as it comes. Streamed as a watch a list of custom resources would cost the API server
-// twice the CPU time, because it encodes each event by itself. Decoded as a whole it would be the largest thing in memory here.
+// readList lets the store read a list as it comes. Streamed as a watch a list of custom resources would cost the API
+// server twice the CPU time, because it encodes each event by itself. Decoded as a whole it would be the largest thing
+// in memory here.
 func (w *listWatch) readList(ctx context.Context, options metav1.ListOptions) (_ runtime.Object, err error) {
 	// As new as etcd, and yet from the memory of the API server, which makes no pages. An API server whose memory lags
 	// behind rejects that, and the reflector asks for "": from etcd itself, then.
@@ -378,8 +386,8 @@ func (w *listWatch) open(ctx context.Context, source watch.Interface, streams bo
 	return p
 }
 
-// pass takes note of an event that came by a proxy, and returns it as the reflector may see it. The watch ends with an error; one that is
-// not about versions the next attempt finds again, if it lasts.
+// pass takes note of an event that came by a proxy, and returns it as the reflector may see it. The watch ends with an
+// error; one that is not about versions the next attempt finds again, if it lasts.
 func (w *listWatch) pass(p *watchProxy, event watch.Event) watch.Event {
 	if event.Type == watch.Error {
 		w.mu.Lock()

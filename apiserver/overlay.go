@@ -11,12 +11,12 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// overlayAge is how long a write may stay unseen by its watch. What comes and goes unseen, while a list is made anew, is
-// forgotten then.
+// overlayAge is how long a write may stay unseen by its watch. What comes and goes unseen, while a list is made anew,
+// is forgotten then.
 const overlayAge = time.Minute
 
-// An Overlay shows what an informer has, as it will be once the informer has seen this process's own writes. Objects that it
-// returns must not be written to. T is the type of the informer's objects.
+// An Overlay shows what an informer has, as it will be once the informer has seen this process's own writes. Objects
+// that it returns must not be written to. T is the type of the informer's objects.
 type Overlay[T Object] struct {
 	informer cache.SharedIndexInformer
 
@@ -26,8 +26,8 @@ type Overlay[T Object] struct {
 	ended  deletions             // guarded by mu
 }
 
-// deletions are the UIDs of objects whose deletion the informer has delivered, for overlayAge or up to twice that if more follow: an answer to a write from before the
-// deletion may come after it, and must not bring the object back.
+// deletions are the UIDs of objects whose deletion the informer has delivered, for overlayAge or up to twice that if
+// more follow: an answer to a write from before the deletion may come after it, and must not bring the object back.
 type deletions struct {
 	recent, older map[types.UID]bool
 	since         time.Time // of recent
@@ -57,7 +57,8 @@ type write[T Object] struct {
 	at   time.Time
 }
 
-// NewOverlay makes an overlay over an informer of a set, before the set runs or while it runs. The informer has all its indexes.
+// NewOverlay makes an overlay over an informer of a set, before the set runs or while it runs. The informer has all its
+// indexes.
 func NewOverlay[T Object](informer cache.SharedIndexInformer) *Overlay[T] {
 	o := &Overlay[T]{informer: informer, swept: time.Now()}
 	o.writes = cache.NewThreadSafeStore(indexersOfWrites[T](informer.GetIndexer().GetIndexers()), cache.Indices{})
@@ -72,8 +73,8 @@ func NewOverlay[T Object](informer cache.SharedIndexInformer) *Overlay[T] {
 	return o
 }
 
-// indexersOfWrites returns the indexers of an informer for writes: a read by index must not depend on how many writes the informer has not seen yet.
-// A write that deleted its object has no values.
+// indexersOfWrites returns the indexers of an informer for writes: a read by index must not depend on how many writes
+// the informer has not seen yet. A write that deleted its object has no values.
 func indexersOfWrites[T Object](of cache.Indexers) cache.Indexers {
 	indexers := maps.Clone(of)
 	for name, values := range of {
@@ -87,8 +88,8 @@ func indexersOfWrites[T Object](of cache.Indexers) cache.Indexers {
 	return indexers
 }
 
-// Wrote notes what the server made of an object. obj belongs to the overlay from now on. Of two answers that come in the
-// wrong order the later version stays, and a deletion stays against what was written before it.
+// Wrote notes what the server made of an object. obj belongs to the overlay from now on. Of two answers that come in
+// the wrong order the later version stays, and a deletion stays against what was written before it.
 func (o *Overlay[T]) Wrote(obj T) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -137,7 +138,8 @@ func (o *Overlay[T]) Deleted(obj T) {
 	o.add(write[T]{obj: obj, gone: true, at: time.Now()})
 }
 
-// Seen reports whether the informer has seen all writes that were noted before a time. One that was followed by another write of its object does not count.
+// Seen reports whether the informer has seen all writes that were noted before a time. One that was followed by another
+// write of its object does not count.
 func (o *Overlay[T]) Seen(before time.Time) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -192,8 +194,8 @@ func (o *Overlay[T]) ByIndex(index, value string) []T {
 	})
 }
 
-// collect returns the stored and the written objects as they will be, as far as they match. The caller holds o.mu since before it read
-// the store: no write may be forgotten in between.
+// collect returns the stored and the written objects as they will be, as far as they match. The caller holds o.mu since
+// before it read the store: no write may be forgotten in between.
 func (o *Overlay[T]) collect(stored, written []any, match func(T) bool) []T {
 	objects := make([]T, 0, len(stored)+len(written))
 	keys := make(map[string]bool, len(written)) // of objects that have a write
@@ -238,7 +240,8 @@ func (o *Overlay[T]) get(key string) (obj T, ok bool) {
 	return w.obj, true
 }
 
-// added takes an object that was added or updated. It forgets that the object was deleted, and a write that the informer has caught up with.
+// added takes an object that was added or updated. It forgets that the object was deleted, and a write that the
+// informer has caught up with.
 func (o *Overlay[T]) added(item any) {
 	if obj, ok := item.(T); ok {
 		o.mu.Lock()
@@ -265,7 +268,8 @@ func (o *Overlay[T]) deleted(item any) {
 	}
 	key := keyOf(obj)
 	w, written := o.write(key)
-	if written && (w.gone || partial || VersionNumber(obj.GetResourceVersion()) > VersionNumber(w.obj.GetResourceVersion())) {
+	if written && (w.gone || partial || VersionNumber(obj.GetResourceVersion()) > VersionNumber(
+		w.obj.GetResourceVersion())) {
 		o.writes.Delete(key)
 	}
 }

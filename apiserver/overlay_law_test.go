@@ -33,7 +33,8 @@ func newSteppedInformer() *steppedInformer {
 func (i *steppedInformer) GetStore() cache.Store     { return i.store }
 func (i *steppedInformer) GetIndexer() cache.Indexer { return i.store }
 
-func (i *steppedInformer) AddEventHandler(h cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
+func (i *steppedInformer) AddEventHandler(h cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration,
+	error) {
 	i.handler = h
 	return nil, nil
 }
@@ -82,7 +83,8 @@ func (o *plainOverlay) event(s *corev1.Service, deleted bool) {
 		return
 	}
 	o.ended.add(s.UID, time.Now())
-	if w, written := o.writes[keyOf(s)]; written && (w.gone || VersionNumber(s.ResourceVersion) > VersionNumber(w.obj.ResourceVersion)) {
+	if w, written := o.writes[keyOf(s)]; written && (w.gone ||
+		VersionNumber(s.ResourceVersion) > VersionNumber(w.obj.ResourceVersion)) {
 		delete(o.writes, keyOf(s))
 	}
 }
@@ -256,10 +258,16 @@ func (l *overlayLaw) deliver() {
 // check compares all reads. The reads come in another order each time, as each may forget writes.
 func (l *overlayLaw) check() {
 	l.Helper()
-	reads := []func(){func() { l.same("list", l.overlay.List(), l.plain.list(func(*corev1.Service) bool { return true })) }}
+	reads := []func(){func() {
+		l.same("list", l.overlay.List(),
+			l.plain.list(func(*corev1.Service) bool { return true }))
+	}}
 	for _, tier := range lawTiers {
 		reads = append(reads, func() {
-			l.same(tier, l.overlay.ByIndex(byTier, tier), l.plain.list(func(s *corev1.Service) bool { return s.Labels[byTier] == tier }))
+			l.same(tier, l.overlay.ByIndex(byTier, tier), l.plain.list(func(
+				s *corev1.Service) bool {
+				return s.Labels[byTier] == tier
+			}))
 		})
 	}
 	for _, name := range lawNames {
@@ -289,7 +297,8 @@ func (l *overlayLaw) same(what string, got, want []*corev1.Service) {
 	}
 }
 
-// An Overlay agrees with one that goes through all writes at each read, whatever the order of writes, answers and events.
+// An Overlay agrees with one that goes through all writes at each read, whatever the order of writes, answers and
+// events.
 func TestOverlayLaw(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for seed := range uint64(500) {
@@ -323,7 +332,8 @@ func TestOverlayForgetsDeliveredWrites(t *testing.T) {
 		before := time.Now()
 		l.overlay.Wrote(l.write())
 		if now := time.Now(); !l.overlay.Seen(before) || l.overlay.Seen(now) {
-			t.Errorf("before the watch delivers a write: seen are those before it %t, and it %t; want true, false", l.overlay.Seen(before), l.overlay.Seen(now))
+			t.Errorf("before the watch delivers a write: seen are those before it %t, and it %t; want true, false",
+				l.overlay.Seen(before), l.overlay.Seen(now))
 		}
 		for len(l.watch) > 0 {
 			l.deliver()
@@ -337,14 +347,16 @@ func TestOverlayForgetsDeliveredWrites(t *testing.T) {
 	}
 }
 
-// BenchmarkOverlayByIndex reads one of 5,000 services, all of which were written and not delivered yet: they fail over together.
+// BenchmarkOverlayByIndex reads one of 5,000 services, all of which were written and not delivered yet: they fail over
+// together.
 func BenchmarkOverlayByIndex(b *testing.B) {
 	const n = 5000
 	i := newSteppedInformer()
 	o := NewOverlay[*corev1.Service](i)
 	for k := range n {
 		s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{
-			Namespace: "shop", Name: fmt.Sprint("svc-", k), ResourceVersion: "1", Labels: map[string]string{byTier: fmt.Sprint(k)},
+			Namespace: "shop", Name: fmt.Sprint("svc-", k), ResourceVersion: "1",
+			Labels: map[string]string{byTier: fmt.Sprint(k)},
 		}}
 		i.deliver(s, false)
 		s = s.DeepCopy()

@@ -11,8 +11,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// A scope has the selection of a watch, and makes its requests. Its reflector, which makes one request at a time, changes
-// gv and rest.
+// A scope has the selection of a watch, and makes its requests. Its reflector, which makes one request at a time,
+// changes gv and rest.
 type scope struct {
 	client   *Client
 	versions *versions // of all watches of the server
@@ -59,8 +59,8 @@ func (s *scope) newest(ctx context.Context) (uint64, error) {
 	return s.client.newest(ctx, s.resource.path(s.gv, s.options.Namespace))
 }
 
-// read returns the object of a landmark, or nil, and the newest version of the resource: at a version, or for version 0 as new as etcd.
-// It lists, since watches need that right, too.
+// read returns the object of a landmark, or nil, and the newest version of the resource: at a version, or for version 0
+// as new as etcd. It lists, since watches need that right, too.
 func (s *scope) read(ctx context.Context, l *landmark, version uint64) (*foundObject, uint64, error) {
 	namespace := s.options.Namespace
 	params := map[string]string{"labelSelector": s.options.Labels, "fieldSelector": s.options.Fields, "limit": "1"}
@@ -82,7 +82,8 @@ func (s *scope) read(ctx context.Context, l *landmark, version uint64) (*foundOb
 			Metadata foundObject `json:"metadata"`
 		} `json:"items"`
 	}
-	err = s.client.read(ctx, &list, request{params: params, accept: acceptMetadata, path: s.resource.path(gv, namespace), unlimited: true})
+	err = s.client.read(ctx, &list, request{params: params, accept: acceptMetadata, path: s.resource.path(gv, namespace),
+		unlimited: true})
 	if err != nil || l == nil || len(list.Items) == 0 {
 		return nil, VersionNumber(list.Metadata.ResourceVersion), err
 	}

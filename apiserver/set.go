@@ -1,11 +1,12 @@
 // Package apiserver talks to an API server and follows it.
 //
-// A [Client] reads and writes every kind that this project knows, over shared connections and one rate limit. Built-in kinds
-// travel as protobuf, others as JSON.
+// A [Client] reads and writes every kind that this project knows, over shared connections and one rate limit. Built-in
+// kinds travel as protobuf, others as JSON.
 //
-// A [Set] follows kinds, each by a watch of its own, through anything that happens to the server: it is away, it was restored
-// from a backup, another one answers at its address, it lacks a kind, a right or a credential. What is known stays until it
-// is known better. A watch fills either a shared informer ([Set.Add]) or a store of the caller ([Set.AddStore]).
+// A [Set] follows kinds, each by a watch of its own, through anything that happens to the server: it is away, it was
+// restored from a backup, another one answers at its address, it lacks a kind, a right or a credential. What is known
+// stays until it is known better. A watch fills either a shared informer ([Set.Add]) or a store of the caller
+// ([Set.AddStore]).
 //
 //	                      ┌───────────────────────────────────────────────────────────────┐
 //	                      │ Set                                                           │
@@ -18,8 +19,8 @@
 //	   Client             └───────────────────────────────────────────────────────────────┘
 //
 // Trouble is known per watch: [Set.Health] has the [State] of one watch, and the [Class] of its last error decides what
-// follows and what is logged, once for each change. An error that says something about the whole server, such as a 401, is
-// found by the server check, and logged once for all watches.
+// follows and what is logged, once for each change. An error that says something about the whole server, such as a 401,
+// is found by the server check, and logged once for all watches.
 package apiserver
 
 import (
@@ -42,8 +43,8 @@ import (
 	"github.com/clusterset-dns/clusterset/api/logging"
 )
 
-// A Set follows kinds of one API server. Add its watches first, then call Run once. The other methods may be called at any
-// time and from any goroutine.
+// A Set follows kinds of one API server. Add its watches first, then call Run once. The other methods may be called at
+// any time and from any goroutine.
 type Set struct {
 	cfg      SetConfig
 	check    *serverCheck
@@ -65,9 +66,9 @@ func NewSet(cfg SetConfig) *Set {
 	return &Set{cfg: cfg, check: newServerCheck(cfg.Client, cfg.UID), versions: newVersions(cfg.Client)}
 }
 
-// Add makes an informer that lives as long as Run does. The caller may add handlers to it before Run and while it runs, and
-// must not start it. Objects that are read from it must not be written to. Its [WatchID] is the kind of example and the
-// namespace; a watch that is there already is a panic.
+// Add makes an informer that lives as long as Run does. The caller may add handlers to it before Run and while it runs,
+// and must not start it. Objects that are read from it must not be written to. Its [WatchID] is the kind of example and
+// the namespace; a watch that is there already is a panic.
 func (s *Set) Add(example runtime.Object, o WatchOptions) cache.SharedIndexInformer {
 	if o.Transform == nil {
 		o.Transform = dropManagedFields
@@ -85,8 +86,8 @@ func (s *Set) Add(example runtime.Object, o WatchOptions) cache.SharedIndexInfor
 	return informer
 }
 
-// AddStore makes a watch that fills store. The store gets every object once it is known to come from the right server; it may
-// be a [ListReader], and whatever else a reflector makes use of.
+// AddStore makes a watch that fills store. The store gets every object once it is known to come from the right server;
+// it may be a [ListReader], and whatever else a reflector makes use of.
 func (s *Set) AddStore(r Resource, o WatchOptions, store cache.ReflectorStore) {
 	w := newListWatch(s.cfg, s.check, s.versions, r, o)
 	w.reader, _ = store.(ListReader)
@@ -112,7 +113,8 @@ func (s *Set) add(w *listWatch) {
 // ExpectUID makes the cluster with this UID of kube-system the right one. It is called before Run.
 func (s *Set) ExpectUID(uid types.UID) { s.check.expect(uid) }
 
-// Run follows all kinds until ctx ends; it then returns nil, and nothing that it started is alive. It may be called once.
+// Run follows all kinds until ctx ends; it then returns nil, and nothing that it started is alive. It may be called
+// once.
 func (s *Set) Run(ctx context.Context) error {
 	s.mu.Lock()
 	s.running = true
@@ -130,11 +132,12 @@ func (s *Set) Run(ctx context.Context) error {
 
 // checker returns a checker of the watches.
 func (s *Set) checker() *checker {
-	return &checker{cfg: s.cfg, check: s.check, watches: s.watches, limit: checkTimeout, pending: make(map[schema.GroupResource]*history)}
+	return &checker{cfg: s.cfg, check: s.check, watches: s.watches, limit: checkTimeout,
+		pending: make(map[schema.GroupResource]*history)}
 }
 
-// ListAnew restarts all watches with a list from no version. Call it when something else shows that the server was restored from
-// a backup.
+// ListAnew restarts all watches with a list from no version. Call it when something else shows that the server was
+// restored from a backup.
 func (s *Set) ListAnew() {
 	rollBack(s.watches, errRolledBack)
 	s.cfg.RolledBack()
@@ -210,8 +213,8 @@ func (s *Set) Waiting(of ...WatchID) string {
 	return ""
 }
 
-// Err is why the API server, or else one of the watches that are named, or of all, cannot be followed right now; nil if all
-// can. [Classify] has its class. A watch that lists anew after a rollback is followed: the server answers.
+// Err is why the API server, or else one of the watches that are named, or of all, cannot be followed right now; nil if
+// all can. [Classify] has its class. A watch that lists anew after a rollback is followed: the server answers.
 func (s *Set) Err(of ...WatchID) error {
 	for w := range s.named(of) {
 		if h := s.healthOf(w); h.Err != nil && h.Class != RolledBack {
@@ -246,8 +249,8 @@ func (s *Set) LastContact(of ...WatchID) time.Time {
 	return last
 }
 
-// Replaced reports that another cluster answers, by the UID of its kube-system: what is known stays until the right one is
-// back.
+// Replaced reports that another cluster answers, by the UID of its kube-system: what is known stays until the right one
+// is back.
 func (s *Set) Replaced() bool {
 	_, err := s.check.failure()
 	return Classify(err) == Replaced

@@ -35,8 +35,9 @@ import (
 // A follower is a running set that follows the services of namespace shop.
 type follower struct {
 	*testing.T
-	set        *apiserver.Set
-	writer     *apiserver.Client // another one than the set's: that drops its connections when a check fails, as on a busy machine
+	set *apiserver.Set
+	// another one than the set's: that drops its connections when a check fails, as on a busy machine
+	writer     *apiserver.Client
 	services   cache.SharedIndexInformer
 	overlay    *apiserver.Overlay[*corev1.Service]
 	rolledBack atomic.Int32
@@ -108,7 +109,8 @@ func create(t *testing.T, cp *controlplane.ControlPlane, names ...string) {
 	c, err := apiserver.NewClient(cp.Config())
 	must(t, err)
 	defer c.Close()
-	if err := c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}); !apierrors.IsAlreadyExists(err) {
+	if err := c.Create(
+		t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}); !apierrors.IsAlreadyExists(err) {
 		must(t, err)
 	}
 	for _, name := range names {
@@ -132,7 +134,8 @@ func TestLife(t *testing.T) {
 		f := follow(t, cp.Config(), apiserver.SetConfig{})
 		f.await("a")
 		until.True(t, "an absent kind", func() bool {
-			return slices.Equal(f.set.Absent(), []string{"ClusterProperty"}) && strings.HasPrefix(f.set.Waiting(), "ClusterProperty: ")
+			return slices.Equal(f.set.Absent(), []string{"ClusterProperty"}) &&
+				strings.HasPrefix(f.set.Waiting(), "ClusterProperty: ")
 		})
 		if f.set.Synced() || !f.set.LastContact().IsZero() {
 			t.Errorf("synced %t, contact %s, want neither before ClusterProperty is known", f.set.Synced(), f.set.LastContact())
@@ -143,7 +146,8 @@ func TestLife(t *testing.T) {
 		if !f.set.Synced(shop) || f.set.Err(shop) != nil || f.set.LastContact(shop).IsZero() {
 			t.Errorf("%s: %+v, want it to be healthy", shop, f.set.Health(shop))
 		}
-		if h := f.set.Health(property); h.State != apiserver.Failing || h.Class != apiserver.Absent || h.Listed || h.Healthy() {
+		if h := f.set.Health(property); h.State != apiserver.Failing || h.Class != apiserver.Absent || h.Listed ||
+			h.Healthy() {
 			t.Errorf("%s: %+v, want that it fails as absent", property, h)
 		}
 		must(t, cp.InstallCRDs(t.Context(), crd.ClusterProperties))
@@ -323,8 +327,8 @@ func testCredential(t *testing.T, cp *controlplane.ControlPlane) {
 	until.True(t, "a wait for the credential", func() bool { return f.set.Waiting() != "" })
 }
 
-// The rollback of a restored API server is noticed (docs/spec/dns.md 6.5), although it accepts watches from the last version: later writes
-// have reached that again.
+// The rollback of a restored API server is noticed (docs/spec/dns.md 6.5), although it accepts watches from the last
+// version: later writes have reached that again.
 func testRolledBack(t *testing.T, cp *controlplane.ControlPlane) {
 	create(t, cp, "gone")
 	saved, err := cp.SaveEtcd(t.Context())

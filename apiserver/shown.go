@@ -8,8 +8,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// A shownList knows whether the informer of a watch shows the last list. Between a list and the informer's use of it the informer may lack
-// objects that exist.
+// A shownList knows whether the informer of a watch shows the last list. Between a list and the informer's use of it
+// the informer may lack objects that exist.
 type shownList struct {
 	informer cache.SharedIndexInformer // nil if there is a store
 
@@ -40,7 +40,8 @@ func (s *shownList) complete(version string) {
 
 // shows is the version that the informer shows, 0 before the first.
 func (s *shownList) shows() uint64 {
-	return VersionNumber(cmp.Or(s.informer.GetStore().LastStoreSyncResourceVersion(), s.informer.LastSyncResourceVersion()))
+	return VersionNumber(cmp.Or(s.informer.GetStore().LastStoreSyncResourceVersion(),
+		s.informer.LastSyncResourceVersion()))
 }
 
 // lacks reports whether the informer does not have a key and does not show the last list, which may have it.

@@ -19,9 +19,9 @@ import (
 	"github.com/clusterset-dns/clusterset/api/logging"
 )
 
-// An Undecodable is an object that the API server accepted and that its Go type does not take: the format date-time of a CRD
-// is laxer than the parser of Go, and a CRD may be laxer than the type. A [Set] treats it as an object that is not there, so
-// that it does not cost the list or the watch that it is part of.
+// An Undecodable is an object that the API server accepted and that its Go type does not take: the format date-time of
+// a CRD is laxer than the parser of Go, and a CRD may be laxer than the type. A [Set] treats it as an object that is
+// not there, so that it does not cost the list or the watch that it is part of.
 type Undecodable struct {
 	metav1.PartialObjectMetadata       // namespace, name, UID and resource version
 	Err                          error // why it does not decode, on one line
@@ -130,7 +130,8 @@ type undecodables struct {
 
 func newUndecodables(r Resource, notify func(*Undecodable), shown *shownList) *undecodables {
 	return &undecodables{
-		resource: r, notify: notify, shown: shown, current: make(map[string]*Undecodable), corrected: make(map[string]*Undecodable),
+		resource: r, notify: notify, shown: shown, current: make(map[string]*Undecodable),
+		corrected: make(map[string]*Undecodable),
 	}
 }
 
@@ -177,8 +178,8 @@ func (u *undecodables) end() {
 	u.listed = nil
 }
 
-// sift takes an event of the watch and returns it as the reflector may see it: with an object that does not decode it is the
-// deletion of what is known under that name.
+// sift takes an event of the watch and returns it as the reflector may see it: with an object that does not decode it
+// is the deletion of what is known under that name.
 func (u *undecodables) sift(event watch.Event) watch.Event {
 	m, isObject := event.Object.(metav1.Object)
 	if event.Type == watch.Bookmark || event.Type == watch.Error || !isObject {

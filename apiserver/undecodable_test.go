@@ -18,7 +18,10 @@ func TestGuardedOptions(t *testing.T) {
 	panics := 0
 	o := guarded(&logging.Barrier{Panicked: func() { panics++ }}, "Member", WatchOptions{
 		Transform: func(obj any) (any, error) { obj.(*v1alpha1.Member).Name += "!"; return obj, nil },
-		Indexers:  cache.Indexers{"name": func(obj any) ([]string, error) { return []string{obj.(*v1alpha1.Member).Name}, nil }},
+		Indexers: cache.Indexers{"name": func(obj any) ([]string, error) {
+			return []string{obj.(*v1alpha1.Member).Name},
+				nil
+		}},
 	})
 	good := &v1alpha1.Member{}
 	good.Name = "east"
@@ -38,7 +41,8 @@ func TestGuardedOptions(t *testing.T) {
 	}
 }
 
-// One object that does not decode costs neither the list nor the stream that it is part of; what is no object stays an error.
+// One object that does not decode costs neither the list nor the stream that it is part of; what is no object stays an
+// error.
 func TestDecodeObjectByObject(t *testing.T) {
 	codecs := objectCodecs{known().codecs.WithoutConversion()}
 	info, _ := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), runtime.ContentTypeJSON)

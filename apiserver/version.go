@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// answerAge is how old an answer of discovery may be that watches share, so that those of many namespaces do not ask each by
-// itself.
+// answerAge is how old an answer of discovery may be that watches share, so that those of many namespaces do not ask
+// each by itself.
 const answerAge = time.Second
 
 // versions knows which version of each resource the API server serves.

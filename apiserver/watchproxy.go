@@ -8,12 +8,12 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// quietTime is how long a watch without an event may be in contact: an API server sends a bookmark each minute. A proxy may have stalled it,
-// so a watch that is quiet for longer is opened anew.
+// quietTime is how long a watch without an event may be in contact: an API server sends a bookmark each minute. A proxy
+// may have stalled it, so a watch that is quiet for longer is opened anew.
 const quietTime = 100 * time.Second
 
-// A watchProxy stands between an open watch and its reflector. It notes what passes, and can be stopped from outside: the
-// reflector then asks its listWatch for the next watch, and can be made to list.
+// A watchProxy stands between an open watch and its reflector. It notes what passes, and can be stopped from outside:
+// the reflector then asks its listWatch for the next watch, and can be made to list.
 //
 //	API server ──► watch.Interface ──► watchProxy ──► reflector ──► store
 //	                                       │
@@ -29,7 +29,8 @@ type watchProxy struct {
 	once   sync.Once
 }
 
-func newWatchProxy(source watch.Interface, note func(*watchProxy, watch.Event) watch.Event, ended func(*watchProxy)) *watchProxy {
+func newWatchProxy(source watch.Interface, note func(*watchProxy, watch.Event) watch.Event,
+	ended func(*watchProxy)) *watchProxy {
 	p := &watchProxy{source: source, note: note, ended: ended, events: make(chan watch.Event), stop: make(chan struct{})}
 	p.heard.Mark()
 	return p

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// docs/spec/dns.md 6.9: one deletion is withheld for a moment, a mass withdrawal until the API server has confirmed it, and both as
-// long as the watch fails.
+// docs/spec/dns.md 6.9: one deletion is withheld for a moment, a mass withdrawal until the API server has confirmed it,
+// and both as long as the watch fails.
 func TestWithheld(t *testing.T) {
 	start := time.Unix(1_700_000_000, 0)
 	const confirm = 10 * time.Second
@@ -64,7 +64,8 @@ func TestWithheld(t *testing.T) {
 	}
 }
 
-// docs/spec/dns.md 6.9: a mass withdrawal may be slow. What was removed within the last minute counts, too, unless it is there again.
+// docs/spec/dns.md 6.9: a mass withdrawal may be slow. What was removed within the last minute counts, too, unless it
+// is there again.
 func TestWithheldSlowly(t *testing.T) {
 	const total, pause, confirm = 1000, 500 * time.Millisecond, 10 * time.Second
 	for _, tt := range []struct {
@@ -143,8 +144,8 @@ func TestWithheldAtMost(t *testing.T) {
 	}
 }
 
-// A kind that was absent for longer than a mass withdrawal waits comes back without objects for a moment: what is withheld waits until the
-// watch was healthy for long enough.
+// A kind that was absent for longer than a mass withdrawal waits comes back without objects for a moment: what is
+// withheld waits until the watch was healthy for long enough.
 func TestWithheldAfterAbsence(t *testing.T) {
 	const confirm, absent = 10 * time.Second, 2 * massMost
 	var w Withheld

@@ -21,7 +21,8 @@ type accessFile struct {
 }
 
 // run makes requests go to the address, and with the credential, of the kubeconfig as it is now, until ctx ends. What
-// is served stays meanwhile, and so do watches that are open. Files that a kubeconfig names, client-go reads again by itself.
+// is served stays meanwhile, and so do watches that are open. Files that a kubeconfig names, client-go reads again by
+// itself.
 func (f *accessFile) run(ctx context.Context) error {
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()

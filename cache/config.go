@@ -23,8 +23,8 @@ type Config struct {
 	// REST is the API server, or Manifests are the files and folders that stand for one. Exactly one of them is set.
 	REST      *rest.Config
 	Manifests []string
-	// Kubeconfig is the file that REST was read from, and ReadREST reads it again: when it changes, and when the API server
-	// rejects the credential. Without a file ReadREST is nil, and REST stays.
+	// Kubeconfig is the file that REST was read from, and ReadREST reads it again: when it changes, and when the API
+	// server rejects the credential. Without a file ReadREST is nil, and REST stays.
 	Kubeconfig string
 	ReadREST   func() (*rest.Config, error)
 	// Name is the source in words, for logs: "in-cluster", "kubeconfig FILE CONTEXT", "manifests PATHS".
@@ -63,8 +63,8 @@ type Config struct {
 
 	// Log takes changes of state; nil drops them.
 	Log logging.Logger
-	// Latency is called, if not nil, for each change that is published, with the time since it was written, which objects have
-	// in whole seconds, and since it was received. It must not block.
+	// Latency is called, if not nil, for each change that is published, with the time since it was written, which objects
+	// have in whole seconds, and since it was received. It must not block.
 	Latency func(sinceWritten, sinceReceived time.Duration)
 }
 
@@ -83,10 +83,12 @@ func (c *Config) check() error {
 	return nil
 }
 
-// identity differs between configurations that see different objects. An API server may move: the UID of its cluster tells it from others.
+// identity differs between configurations that see different objects. An API server may move: the UID of its cluster
+// tells it from others.
 func (c *Config) identity() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "source=%q namespaces=%q noendpoints=%t", c.Name, slices.Sorted(slices.Values(c.Namespaces)), c.NoEndpoints)
+	fmt.Fprintf(&b, "source=%q namespaces=%q noendpoints=%t", c.Name, slices.Sorted(slices.Values(c.Namespaces)),
+		c.NoEndpoints)
 	if c.NamespaceLabels != nil {
 		fmt.Fprintf(&b, " namespace_labels=%q", c.NamespaceLabels)
 	}
@@ -105,16 +107,19 @@ func (c *Config) SameObjects(other *Config) bool {
 	return c.identity() == other.identity() && slices.Equal(c.Manifests, other.Manifests) && sameRights(c, other)
 }
 
-// Same reports whether a Store of other serves as well as one of c: then a reload keeps it. Log and Latency do not count.
+// Same reports whether a Store of other serves as well as one of c: then a reload keeps it. Log and Latency do not
+// count.
 func (c *Config) Same(other *Config) bool {
 	a, b := *c, *other
 	return a.check() == nil && b.check() == nil && a.SameObjects(&b) && a.Index.Equal(&b.Index) &&
-		a.Reverse == b.Reverse && a.TopologyNode == b.TopologyNode && a.Snapshot == b.Snapshot && a.SnapshotMaxAge == b.SnapshotMaxAge &&
-		a.CheckInterval == b.CheckInterval && (a.REST == nil || a.REST.Host == b.REST.Host && a.REST.QPS == b.REST.QPS && a.REST.Burst == b.REST.Burst)
+		a.Reverse == b.Reverse && a.TopologyNode == b.TopologyNode && a.Snapshot == b.Snapshot &&
+		a.SnapshotMaxAge == b.SnapshotMaxAge &&
+		a.CheckInterval == b.CheckInterval && (a.REST == nil || a.REST.Host == b.REST.Host && a.REST.QPS == b.REST.QPS &&
+		a.REST.Burst == b.REST.Burst)
 }
 
-// sameRights reports whether two configurations reach the API server as the same user. What a kubeconfig says of the user at
-// one moment does not count: a Store follows the file.
+// sameRights reports whether two configurations reach the API server as the same user. What a kubeconfig says of the
+// user at one moment does not count: a Store follows the file.
 func sameRights(a, b *Config) bool {
 	return a.Kubeconfig == b.Kubeconfig && (a.Kubeconfig != "" || sameAccess(a.REST, b.REST))
 }

@@ -12,11 +12,11 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/allocs"
 )
 
-// A change costs what its service holds, and the path to it in the index, whatever else the zone holds: counted is what is
-// allocated from the event of a slice to the published state.
+// A change costs what its service holds, and the path to it in the index, whatever else the zone holds: counted is what
+// is allocated from the event of a slice to the published state.
 func TestChangeAllocations(t *testing.T) {
-	// The slice as it is read from the event and as it is packed; the service with its tables; the path of the index, which
-	// grows with the logarithm; the state.
+	// The slice as it is read from the event and as it is packed; the service with its tables; the path of the index,
+	// which grows with the logarithm; the state.
 	const most = 100
 	var counts []float64
 	for _, services := range []int{100, 10_000} {
@@ -45,12 +45,13 @@ func TestChangeAllocations(t *testing.T) {
 	}
 	const more = 16 // the path, and what the race detector takes out of pools
 	if counts[1] > counts[0]+more {
-		t.Errorf("%.0f allocations for a change among 10,000 services, %.0f among 100: want at most %d more", counts[1], counts[0], more)
+		t.Errorf("%.0f allocations for a change among 10,000 services, %.0f among 100: want at most %d more", counts[1],
+			counts[0], more)
 	}
 }
 
-// With `namespaces`, too, the cost of deletions grows with the number of imports: four times as many take four times the allocations. To list the
-// imports of the namespace at each deletion would take sixteen times as many.
+// With `namespaces`, too, the cost of deletions grows with the number of imports: four times as many take four times
+// the allocations. To list the imports of the namespace at each deletion would take sixteen times as many.
 func TestDeletionAllocations(t *testing.T) {
 	few, many := deletionAllocations(t, 500), deletionAllocations(t, 2000)
 	t.Logf("500 imports: %.0f allocations; 2,000: %.0f", few, many)
@@ -69,7 +70,8 @@ func deletionAllocations(t *testing.T, imports int) float64 {
 		w := s.stores[0] // of ServiceImports
 		var all []*customObject
 		for i := range imports {
-			all = append(all, &customObject{customMeta: customMeta{Namespace: "shop", Name: fmt.Sprint("db-", i)}, Spec: []byte(headlessSpec)})
+			all = append(all, &customObject{customMeta: customMeta{Namespace: "shop", Name: fmt.Sprint("db-", i)},
+				Spec: []byte(headlessSpec)})
 			add(w, all[i])
 		}
 		for _, w := range s.all {

@@ -17,8 +17,9 @@ import (
 	"github.com/clusterset-dns/clusterset/apiserver"
 )
 
-// A customObject is a ServiceImport or ClusterProperty of any version, decoded as far as DNS needs it. Its spec and status are
-// decoded when it is validated: were they decoded with the rest, one object of a lax CRD would break the list that it is part of.
+// A customObject is a ServiceImport or ClusterProperty of any version, decoded as far as DNS needs it. Its spec and
+// status are decoded when it is validated: were they decoded with the rest, one object of a lax CRD would break the
+// list that it is part of.
 type customObject struct {
 	metav1.TypeMeta `json:",inline"`
 	customMeta      `json:"metadata"`
@@ -44,8 +45,8 @@ type managedField struct {
 	Time laxTime `json:"time"`
 }
 
-// A laxTime is the zero time where JSON has one that Go does not parse, such as one in the year 10000, which the API server
-// accepts with an offset and returns in UTC. Times only serve the lag metric: such a time costs nothing else.
+// A laxTime is the zero time where JSON has one that Go does not parse, such as one in the year 10000, which the API
+// server accepts with an offset and returns in UTC. Times only serve the lag metric: such a time costs nothing else.
 type laxTime struct{ metav1.Time }
 
 // UnmarshalJSON implements [json.Unmarshaler].
@@ -90,7 +91,8 @@ var resources = [kinds]apiserver.Resource{
 // customResource is the resource of a kind that is decoded to a customObject in each of its versions.
 func customResource(kind, group, plural string, namespaced bool) apiserver.Resource {
 	r := apiserver.Resource{
-		Kind: kind, Group: group, Versions: []string{"v1beta1", "v1alpha1"}, Plural: plural, Namespaced: namespaced, Custom: true,
+		Kind: kind, Group: group, Versions: []string{"v1beta1", "v1alpha1"}, Plural: plural, Namespaced: namespaced,
+		Custom:  true,
 		Example: &customObject{},
 	}
 	scheme := runtime.NewScheme()

@@ -24,7 +24,8 @@ type EvaluatedSlice struct {
 	Rejections []Rejection
 }
 
-// Evaluate validates a ServiceImport, as the JSON of the API, and the slices of its service, and builds the service. Slices keep their order.
+// Evaluate validates a ServiceImport, as the JSON of the API, and the slices of its service, and builds the service.
+// Slices keep their order.
 func Evaluate(imp []byte, slices []*discoveryv1.EndpointSlice, o index.Options) (Evaluation, error) {
 	var obj customObject
 	if err := json.Unmarshal(imp, &obj); err != nil {

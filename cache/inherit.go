@@ -1,12 +1,12 @@
 package cache
 
-// Inherit makes s serve at once what from serves, built as s builds it: at a reload that changes how the same objects are
-// followed or shown, no query waits for lists, not even while the API server is unreachable. The lists of s then change what
-// differs. The serial goes on: it moves if DNS shows anything else.
+// Inherit makes s serve at once what from serves, built as s builds it: at a reload that changes how the same objects
+// are followed or shown, no query waits for lists, not even while the API server is unreachable. The lists of s then
+// change what differs. The serial goes on: it moves if DNS shows anything else.
 //
 // While from lists anew after its API server went back in time, what it keeps is of two times: then what it serves is
-// served as it was built, until s has lists of its own. Nothing is inherited if from is not ready, or sees other objects
-// ([Config.SameObjects]).
+// served as it was built, until s has lists of its own. Nothing is inherited if from is not ready, or sees other
+// objects ([Config.SameObjects]).
 //
 // It is called before s runs. From may run, and goes on.
 func (s *Store) Inherit(from *Store) {

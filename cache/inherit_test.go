@@ -226,7 +226,8 @@ func TestInheritFromTheFrozen(t *testing.T) {
 		s, err := New(cfg)
 		must(t, err)
 		s.Inherit(old)
-		if got := s.set.UID() != ""; got == frozen || !s.State().Stale("", true) || !s.State().Ready || old.Stats().Frozen != frozen {
+		if got := s.set.UID() != ""; got == frozen || !s.State().Stale("", true) || !s.State().Ready ||
+			old.Stats().Frozen != frozen {
 			t.Errorf("frozen %t: knows our cluster %t, state %+v", frozen, got, s.State())
 		}
 	}

@@ -202,7 +202,8 @@ func (o *objects) set(kind Kind, it item, at written) {
 	}
 }
 
-// share makes an item of a new list refer to what is there of the same object, if that is equal: the list takes little memory beside it then.
+// share makes an item of a new list refer to what is there of the same object, if that is equal: the list takes little
+// memory beside it then.
 func (o *objects) share(kind Kind, it *item) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

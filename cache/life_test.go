@@ -62,8 +62,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// shared returns a control plane with two empty namespaces. A test may change what is in these, definitions and ClusterProperties, and
-// stop, kill and freeze the API server.
+// shared returns a control plane with two empty namespaces. A test may change what is in these, definitions and
+// ClusterProperties, and stop, kill and freeze the API server.
 func shared(t *testing.T) *controlplane.ControlPlane {
 	t.Helper()
 	if theControlPlane == nil {
@@ -78,7 +78,8 @@ func shared(t *testing.T) *controlplane.ControlPlane {
 		_ = cp.Thaw() // It is not frozen, unless the test failed.
 		properties := schema.GroupVersionResource{Group: "about.k8s.io", Version: "v1beta1", Resource: "clusterproperties"}
 		for _, err := range []error{
-			cp.StartAPIServer(ctx), cp.DeleteYAML(ctx, []byte(twoNamespaces)), cp.InstallCRDs(ctx, controlplane.DefaultCRDs()...),
+			cp.StartAPIServer(ctx), cp.DeleteYAML(ctx, []byte(twoNamespaces)),
+			cp.InstallCRDs(ctx, controlplane.DefaultCRDs()...),
 			cp.Dynamic().Resource(properties).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}),
 		} {
 			if err != nil {
@@ -223,7 +224,8 @@ func TestLifeOfObjects(t *testing.T) {
 			return r.State().LocalCluster == "east" && r.State().ClusterSet == "env"
 		})
 		until.True(t, "the serial moved for it", func() bool { return r.State().Serial > before })
-		remove(t, cp, ourCluster, shopWeb, shopDB, strings.NewReplacer("name: db}", "name: db2}").Replace(strings.Split(shopDB, "---")[0]))
+		remove(t, cp, ourCluster, shopWeb, shopDB, strings.NewReplacer("name: db}",
+			"name: db2}").Replace(strings.Split(shopDB, "---")[0]))
 		r.awaitNames(t, "pay.bank")
 		until.True(t, "our cluster is forgotten", func() bool { return r.State().LocalCluster == "" })
 	})
@@ -273,14 +275,16 @@ func TestLifeOfObjects(t *testing.T) {
 		apply(t, cp, late)
 		r := start(t, Config{REST: cp.Config()})
 		r.awaitNames(t, "pay.bank late.shop")
-		if got, want := show(r.State()), "late.shop=10.1.0.7,"; !strings.HasSuffix(got, want) || r.State().Index.Service("late.shop").HasVIP() {
+		if got, want := show(r.State()), "late.shop=10.1.0.7,"; !strings.HasSuffix(got, want) ||
+			r.State().Index.Service("late.shop").HasVIP() {
 			t.Errorf("got %s, want %s from slices", got, want)
 		}
 		imports := cp.Dynamic().Resource(schema.GroupVersionResource{
 			Group: "multicluster.x-k8s.io", Version: "v1beta1", Resource: "serviceimports"}).Namespace("shop")
 		patch := func(data string, subresource ...string) {
 			t.Helper()
-			_, err := imports.Patch(t.Context(), "late", types.MergePatchType, []byte(data), metav1.PatchOptions{}, subresource...)
+			_, err := imports.Patch(t.Context(), "late", types.MergePatchType, []byte(data), metav1.PatchOptions{},
+				subresource...)
 			must(t, err)
 		}
 		awaitVIP := func(want bool, addresses int) {
@@ -310,7 +314,8 @@ func TestLifeOfObjects(t *testing.T) {
 		r := start(t, Config{REST: cfg})
 		// What needs no slices is served.
 		if st := r.awaitNames(t, "pay.bank"); st.Knows("", true) || !st.Knows("bank", false) || st.Knows("bank", true) {
-			t.Errorf("complete %t, knows imports %t, slices %t", st.Knows("", true), st.Knows("bank", false), st.Knows("bank", true))
+			t.Errorf("complete %t, knows imports %t, slices %t", st.Knows("", true), st.Knows("bank", false),
+				st.Knows("bank", true))
 		}
 		grant(t, cp, "half", "", "["+mayImports+", "+mayProperties+", "+maySlices+"]")
 		until.True(t, "complete", func() bool { return r.State().Knows("", true) })
@@ -322,7 +327,8 @@ func TestLifeOfObjects(t *testing.T) {
 		r := start(t, Config{Namespaces: []string{"bank", "shop"},
 			REST: user(t, cp, "banker", "bank", "["+mayImports+", "+maySlices+"]")})
 		st := r.awaitNames(t, "pay.bank")
-		if st.Knows("", true) || !st.Knows("bank", true) || st.Knows("shop", false) || st.Knows("shop", true) || !st.Knows("none", true) {
+		if st.Knows("", true) || !st.Knows("bank", true) || st.Knows("shop", false) || st.Knows("shop", true) ||
+			!st.Knows("none", true) {
 			t.Errorf("knows bank %t, shop %t", st.Knows("bank", true), st.Knows("shop", false))
 		}
 		if r.Silence("bank", true) > time.Hour || r.Silence("shop", false) < time.Hour {
@@ -352,25 +358,29 @@ func TestLifeOfObjects(t *testing.T) {
 		var broken atomic.Value // the end of paths that get the status
 		broken.Store("nothing")
 		var status, rejected atomic.Int64
-		r := start(t, Config{CheckInterval: 100 * time.Millisecond, REST: behind(t, cp, func(w http.ResponseWriter, r *http.Request) bool {
-			if !strings.HasSuffix(r.URL.Path, broken.Load().(string)) {
-				return false
-			}
-			q := r.URL.Query()
-			if q.Get("limit") != "1" && q.Get("resourceVersionMatch") != string(metav1.ResourceVersionMatchExact) { // which are those of a server check
-				rejected.Add(1)
-			}
-			return fail(w, int(status.Load()))
-		})})
+		r := start(t, Config{CheckInterval: 100 * time.Millisecond,
+			REST: behind(t, cp, func(w http.ResponseWriter, r *http.Request) bool {
+				if !strings.HasSuffix(r.URL.Path, broken.Load().(string)) {
+					return false
+				}
+				q := r.URL.Query()
+				// which are those of a server check
+				if q.Get("limit") != "1" && q.Get("resourceVersionMatch") != string(metav1.ResourceVersionMatchExact) {
+					rejected.Add(1)
+				}
+				return fail(w, int(status.Load()))
+			})})
 		want := show(r.awaitNames(t, "pay.bank db.shop"))
-		for _, code := range []int{http.StatusForbidden, http.StatusNotFound, http.StatusTooManyRequests, http.StatusInternalServerError} {
+		for _, code := range []int{http.StatusForbidden, http.StatusNotFound, http.StatusTooManyRequests,
+			http.StatusInternalServerError} {
 			status.Store(int64(code))
 			rejected.Store(0)
 			broken.Store("/endpointslices")
 			began := time.Now()
 			r.client.Drop()
 			until.True(t, "slices are silent, imports are not", func() bool {
-				return rejected.Load() > 0 && r.Silence("", true) > 3*time.Second && r.Silence("shop", true) > 3*time.Second && r.Silence("shop", false) < time.Second
+				return rejected.Load() > 0 && r.Silence("", true) > 3*time.Second && r.Silence("shop", true) > 3*time.Second &&
+					r.Silence("shop", false) < time.Second
 			})
 			// Pauses of 250, 500 and 1000 ms or more, and then of seconds; each attempt is two requests at most.
 			if n, most := rejected.Load(), 2*(4+int64(time.Since(began).Seconds())); n > most {
@@ -406,14 +416,15 @@ func TestLifeOfObjects(t *testing.T) {
 		first.BearerToken = "one"
 		write(t, file, first.Host+" one")
 		// client-go takes a credential from a kubeconfig only for https.
-		r := start(t, Config{REST: first, CheckInterval: 100 * time.Millisecond, Kubeconfig: file, ReadREST: func() (*rest.Config, error) {
-			b, err := os.ReadFile(file)
-			host, token, ok := strings.Cut(string(b), " ")
-			if err == nil && !ok {
-				err = fmt.Errorf("%q: want an address and a token", b)
-			}
-			return &rest.Config{Host: host, BearerToken: token}, err
-		}})
+		r := start(t, Config{REST: first, CheckInterval: 100 * time.Millisecond, Kubeconfig: file,
+			ReadREST: func() (*rest.Config, error) {
+				b, err := os.ReadFile(file)
+				host, token, ok := strings.Cut(string(b), " ")
+				if err == nil && !ok {
+					err = fmt.Errorf("%q: want an address and a token", b)
+				}
+				return &rest.Config{Host: host, BearerToken: token}, err
+			}})
 		r.awaitNames(t, "pay.bank db.shop")
 
 		valid.Store("Bearer two")
@@ -498,8 +509,8 @@ func TestLifeStopsWhileTheServerHangs(t *testing.T) {
 	must(t, cp.Thaw())
 }
 
-// A list that never ends does not delay the end of Run, and half of it is not shown: neither of the first list nor of one that follows an expired watch,
-// after which the old state stays until a list is complete.
+// A list that never ends does not delay the end of Run, and half of it is not shown: neither of the first list nor of
+// one that follows an expired watch, after which the old state stays until a list is complete.
 func TestLifeStopsDuringAList(t *testing.T) {
 	cp := shared(t)
 	apply(t, cp, shopWeb)
@@ -540,8 +551,8 @@ func TestLifeStopsDuringAList(t *testing.T) {
 	})
 }
 
-// halfLists answer instead of the API server for imports. While they are on, watches expire, and lists do not get beyond their first half. Otherwise lists
-// are those of the API server, and watches deliver nothing.
+// halfLists answer instead of the API server for imports. While they are on, watches expire, and lists do not get
+// beyond their first half. Otherwise lists are those of the API server, and watches deliver nothing.
 type halfLists struct {
 	on             atomic.Bool
 	begun, expired atomic.Int64
@@ -550,7 +561,8 @@ type halfLists struct {
 func (l *halfLists) answer(w http.ResponseWriter, r *http.Request) bool {
 	q := r.URL.Query()
 	watch := q.Get("watch") != ""
-	if r.URL.Path != "/apis/multicluster.x-k8s.io/v1beta1/serviceimports" || q.Get("limit") == "1" || !watch && !l.on.Load() {
+	if r.URL.Path != "/apis/multicluster.x-k8s.io/v1beta1/serviceimports" || q.Get("limit") == "1" || !watch &&
+		!l.on.Load() {
 		return false
 	}
 	until := func(on bool) {
@@ -666,7 +678,8 @@ func TestLifeOfDefinitions(t *testing.T) {
 	// Of many, none is lost with the definition, nor when it is back without objects.
 	var many strings.Builder
 	for i := range 2 * apiserver.WithholdFrom {
-		many.WriteString("---" + strings.NewReplacer("name: web", fmt.Sprintf("name: web-%d", i), "10.9.0.1", fmt.Sprintf("10.9.1.%d", 1+i)).Replace(shopWeb))
+		many.WriteString("---" + strings.NewReplacer("name: web", fmt.Sprintf("name: web-%d", i), "10.9.0.1",
+			fmt.Sprintf("10.9.1.%d", 1+i)).Replace(shopWeb))
 	}
 	apply(t, cp, many.String(), shopDB)
 	until.True(t, "all imports", func() bool { return r.State().Index.Len() == 2*apiserver.WithholdFrom+2 })
@@ -713,16 +726,20 @@ func TestLifeOfVersions(t *testing.T) {
 // Each list of ClusterProperties fails where one of them is stored in a version that their definition no longer has.
 func testStoredVersionIsGone(t *testing.T, cp *controlplane.ControlPlane) {
 	whole := string(controlplane.DefaultCRDs()[2])
-	first, last := strings.Index(whole, "  - additionalPrinterColumns"), strings.LastIndex(whole, "  - additionalPrinterColumns")
-	must(t, cp.InstallCRDs(t.Context(), []byte(strings.NewReplacer("storage: false", "storage: true", "storage: true", "storage: false").Replace(whole))))
+	first, last := strings.Index(whole, "  - additionalPrinterColumns"),
+		strings.LastIndex(whole, "  - additionalPrinterColumns")
+	must(t, cp.InstallCRDs(t.Context(), []byte(strings.NewReplacer("storage: false", "storage: true", "storage: true",
+		"storage: false").Replace(whole))))
 	apply(t, cp, ourCluster)
 	must(t, cp.InstallCRDs(t.Context(), []byte(whole)))
-	definitions := cp.Dynamic().Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
+	definitions := cp.Dynamic().Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1",
+		Resource: "customresourcedefinitions"})
 	_, err := definitions.Patch(t.Context(), "clusterproperties.about.k8s.io", types.MergePatchType, []byte(`{"status": {"storedVersions": ["v1beta1"]}}`),
 		metav1.PatchOptions{}, "status")
 	must(t, err)
 	apply(t, cp, whole[:first]+whole[last:])
-	properties := cp.Dynamic().Resource(schema.GroupVersionResource{Group: "about.k8s.io", Version: "v1beta1", Resource: "clusterproperties"})
+	properties := cp.Dynamic().Resource(schema.GroupVersionResource{Group: "about.k8s.io", Version: "v1beta1",
+		Resource: "clusterproperties"})
 	until.True(t, "the list fails", func() bool {
 		_, err := properties.List(t.Context(), metav1.ListOptions{})
 		return err != nil && strings.Contains(err.Error(), "request to convert")
@@ -773,7 +790,9 @@ func TestLifeRollback(t *testing.T) {
 	if after.Stale("", true) || after.Serial < before.Serial {
 		t.Errorf("got %+v after %+v", after, before)
 	}
-	until.True(t, "a rollback is counted and logged", func() bool { return r.Stats().Rollbacks > 0 && r.log.count("rolled back") > 0 })
+	until.True(t, "a rollback is counted and logged", func() bool {
+		return r.Stats().Rollbacks > 0 && r.log.count("rolled back") > 0
+	})
 	apply(t, cp, bankPay)
 	r.awaitNames(t, "pay.bank web.shop")
 }
@@ -786,12 +805,13 @@ func TestLifeAnotherCluster(t *testing.T) {
 	ours, err := cp.SaveEtcd(t.Context())
 	must(t, err)
 	var checks atomic.Int64
-	r := start(t, Config{CheckInterval: 100 * time.Millisecond, REST: behind(t, cp, func(_ http.ResponseWriter, r *http.Request) bool {
-		if strings.HasSuffix(r.URL.Path, "/namespaces/kube-system") {
-			checks.Add(1)
-		}
-		return false
-	})})
+	r := start(t, Config{CheckInterval: 100 * time.Millisecond,
+		REST: behind(t, cp, func(_ http.ResponseWriter, r *http.Request) bool {
+			if strings.HasSuffix(r.URL.Path, "/namespaces/kube-system") {
+				checks.Add(1)
+			}
+			return false
+		})})
 	before := r.awaitNames(t, "web.shop")
 	strange := make(chan string, 1) // what was served of the other cluster
 	frozen, thaw := context.WithCancel(t.Context())
@@ -851,7 +871,8 @@ func TestLifeSnapshot(t *testing.T) {
 	must(t, cp.StopAPIServer())
 	r = start(t, cfg)
 	st := r.awaitNames(t, "pay.bank db.shop web.shop")
-	if !st.Stale("", true) || st.Serial != before.Serial || st.LocalCluster != "east" || show(st) != show(before) || r.Waiting() != "" {
+	if !st.Stale("", true) || st.Serial != before.Serial || st.LocalCluster != "east" || show(st) != show(before) ||
+		r.Waiting() != "" {
 		t.Errorf("got %+v, waiting %q, want the state before and stale", st, r.Waiting())
 	}
 	must(t, cp.StartAPIServer(t.Context()))
@@ -878,25 +899,29 @@ func testSnapshotForAnyFailure(t *testing.T, cp *controlplane.ControlPlane) {
 	var status atomic.Int64
 	var only atomic.Pointer[string]
 	only.Store(new(""))
-	cfg := Config{Snapshot: filepath.Join(t.TempDir(), "snapshot"), REST: behind(t, cp, func(w http.ResponseWriter, r *http.Request) bool {
-		code := int(status.Load())
-		if code == 0 || !strings.HasSuffix(r.URL.Path, *only.Load()) {
-			return false
-		}
-		for code == held && status.Load() == held && r.Context().Err() == nil {
-			time.Sleep(10 * time.Millisecond)
-		}
-		return code == held || fail(w, code)
-	})}
+	cfg := Config{Snapshot: filepath.Join(t.TempDir(), "snapshot"),
+		REST: behind(t, cp, func(w http.ResponseWriter, r *http.Request) bool {
+			code := int(status.Load())
+			if code == 0 || !strings.HasSuffix(r.URL.Path, *only.Load()) {
+				return false
+			}
+			for code == held && status.Load() == held && r.Context().Err() == nil {
+				time.Sleep(10 * time.Millisecond)
+			}
+			return code == held || fail(w, code)
+		})}
 	const all = "pay.bank db.shop web.shop"
 	r := start(t, cfg)
 	want := show(r.awaitNames(t, all))
 	r.stop()
-	for _, code := range []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusTooManyRequests, 500} {
+	for _, code := range []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound,
+		http.StatusTooManyRequests, 500} {
 		status.Store(int64(code))
 		r = start(t, cfg)
-		if st := r.awaitNames(t, all); !st.Stale("", true) || !st.Knows("", true) || !st.Stale("shop", false) || show(st) != want || r.Waiting() != "" {
-			t.Errorf("%d: got %s, stale %t, waiting %q, want the state before and stale", code, show(st), st.Stale("", true), r.Waiting())
+		if st := r.awaitNames(t, all); !st.Stale("", true) || !st.Knows("", true) || !st.Stale("shop", false) ||
+			show(st) != want || r.Waiting() != "" {
+			t.Errorf("%d: got %s, stale %t, waiting %q, want the state before and stale", code, show(st), st.Stale("", true),
+				r.Waiting())
 		}
 		r.stop()
 	}
@@ -924,7 +949,10 @@ func testSnapshotForAnyFailure(t *testing.T, cp *controlplane.ControlPlane) {
 		})
 		moved := fmt.Sprintf("10.1.2.%d", code%256)
 		apply(t, cp, strings.Replace(shopDB, "10.1.0.7", moved, 1))
-		until.True(t, "an endpoint that moved", func() bool { return show(r.State()) == strings.Replace(want, "10.1.0.7", moved, 1) })
+		until.True(t, "an endpoint that moved", func() bool {
+			return show(r.State()) == strings.Replace(want, "10.1.0.7",
+				moved, 1)
+		})
 		apply(t, cp, shopDB)
 		until.True(t, "as before", func() bool { return show(r.State()) == want })
 		r.stop()
@@ -997,7 +1025,8 @@ func TestLifeStress(t *testing.T) {
 	readers.Wait()
 	fresh := start(t, Config{REST: cp.Config()})
 	until.True(t, "synced", func() bool { return fresh.State().Ready })
-	until.True(t, "what there is, also without what was withheld", func() bool { return show(r.State()) == show(fresh.State()) })
+	until.True(t, "what there is, also without what was withheld",
+		func() bool { return show(r.State()) == show(fresh.State()) })
 }
 
 // withoutVersion is the definition of ServiceImport that does not serve the version.
@@ -1101,7 +1130,8 @@ func testWithoutProperties(t *testing.T, cp *controlplane.ControlPlane) {
 			})
 			r := start(t, Config{REST: rest})
 			if st := r.awaitNames(t, "web.shop"); st.Knows("", true) == denied || r.Waiting() != "" {
-				t.Errorf("%d, slices denied %t: complete %t, waiting %q, want all but properties", code, denied, st.Knows("", true), r.Waiting())
+				t.Errorf("%d, slices denied %t: complete %t, waiting %q, want all but properties", code, denied,
+					st.Knows("", true), r.Waiting())
 			}
 			done.Store(true)
 			r.stop()
@@ -1111,7 +1141,8 @@ func testWithoutProperties(t *testing.T, cp *controlplane.ControlPlane) {
 }
 
 // behind is the access to a proxy in front of the API server that lets instead answer what it wants to.
-func behind(t *testing.T, cp *controlplane.ControlPlane, instead func(http.ResponseWriter, *http.Request) bool) *rest.Config {
+func behind(t *testing.T, cp *controlplane.ControlPlane,
+	instead func(http.ResponseWriter, *http.Request) bool) *rest.Config {
 	t.Helper()
 	target, err := url.Parse(cp.Config().Host)
 	must(t, err)

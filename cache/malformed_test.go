@@ -19,8 +19,8 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/outages"
 )
 
-// Malformed objects, half of them with octets that were changed at random, cost only themselves: each is decoded or not, and read or rejected with a reason. In
-// `make faults` there are ten million.
+// Malformed objects, half of them with octets that were changed at random, cost only themselves: each is decoded or
+// not, and read or rejected with a reason. In `make faults` there are ten million.
 func TestMalformedObjects(t *testing.T) {
 	count := 20_000
 	if outages.Long() {
@@ -35,15 +35,18 @@ func TestMalformedObjects(t *testing.T) {
 	wg.Wait()
 	var sum malformed
 	for _, m := range all {
-		sum.objects, sum.undecoded, sum.rejected, sum.read = sum.objects+m.objects, sum.undecoded+m.undecoded, sum.rejected+m.rejected, sum.read+m.read
+		sum.objects, sum.undecoded, sum.rejected, sum.read = sum.objects+m.objects, sum.undecoded+m.undecoded,
+			sum.rejected+m.rejected, sum.read+m.read
 	}
 	if sum.undecoded == 0 || sum.rejected == 0 || sum.read == 0 {
 		t.Errorf("%+v, want some of each", sum)
 	}
-	outages.Measured(t, "F17", "%d generated objects: %d not decoded, %d with something rejected, no panic", sum.objects, sum.undecoded, sum.rejected)
+	outages.Measured(t, "F17", "%d generated objects: %d not decoded, %d with something rejected, no panic", sum.objects,
+		sum.undecoded, sum.rejected)
 }
 
-// malformed are how many objects were tried, could not be decoded, had something rejected, and were read in whole or in part.
+// malformed are how many objects were tried, could not be decoded, had something rejected, and were read in whole or in
+// part.
 type malformed struct{ objects, undecoded, rejected, read int }
 
 // run tries so many objects.

@@ -145,7 +145,10 @@ func TestManifestsAreFollowed(t *testing.T) {
 	}
 	r.awaitNames(t, "web.shop")
 	must(t, os.Rename(dir, dir+".gone")) // In one step: an empty folder is valid.
-	until.True(t, "told of the folder that is gone", func() bool { return r.log.count("the last state stays: manifests: stat "+dir+": ") == 1 })
+	until.True(t, "told of the folder that is gone", func() bool {
+		return r.log.count(
+			"the last state stays: manifests: stat "+dir+": ") == 1
+	})
 	if got := names(r.State()); got != "web.shop" {
 		t.Errorf("got %q, want the last good state", got)
 	}
@@ -154,7 +157,8 @@ func TestManifestsAreFollowed(t *testing.T) {
 // A ConfigMap volume is a link to a link to a folder, which the kubelet changes.
 func TestManifestsFollowAConfigMap(t *testing.T) {
 	dir := t.TempDir()
-	for name, content := range map[string]string{"..1": shopWeb, "..2": strings.Replace(shopWeb, "10.9.0.1", "10.9.0.3", 1)} {
+	for name, content := range map[string]string{"..1": shopWeb,
+		"..2": strings.Replace(shopWeb, "10.9.0.1", "10.9.0.3", 1)} {
 		if err := os.Mkdir(filepath.Join(dir, name), 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -182,8 +186,11 @@ func TestManifestsRefused(t *testing.T) {
 		{"no object", "- 1", "want an object"},
 		{"no kind", "metadata: {name: x}", "want an object with apiVersion and kind"},
 		{"no name", "apiVersion: v1\nkind: Namespace", "want a Namespace with a name"},
-		{"another shape", shopDB + "---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: x}\nendpoints: 1", "a.yaml: document 3: want a EndpointSlice"},
-		{"twice in two versions and cases", shopWeb + "---\n" + strings.NewReplacer("v1alpha1", "v1beta1", "web", "WEB").Replace(shopWeb), "ServiceImport shop/web is given twice, also in"},
+		{"another shape", shopDB +
+			"---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\nmetadata: {name: x}\nendpoints: 1",
+			"a.yaml: document 3: want a EndpointSlice"},
+		{"twice in two versions and cases", shopWeb + "---\n" + strings.NewReplacer("v1alpha1", "v1beta1", "web",
+			"WEB").Replace(shopWeb), "ServiceImport shop/web is given twice, also in"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -43,7 +43,8 @@ func TestMemory(t *testing.T) {
 	if st.Objects[ServiceImport] != 53_001 || endpoints != 280_000 || s.State().Index.Len() != 53_001 {
 		t.Fatalf("%v, %d endpoints, %d services", st.Objects, endpoints, s.State().Index.Len())
 	}
-	t.Logf("%d slices; stores %.1f MB, index %.1f MB", st.Objects[EndpointSlice], float64(stores-before)/1e6, float64(after-stores)/1e6)
+	t.Logf("%d slices; stores %.1f MB, index %.1f MB", st.Objects[EndpointSlice], float64(stores-before)/1e6,
+		float64(after-stores)/1e6)
 	if got := after - before; got > heapCeiling {
 		t.Errorf("%d octets, want at most %d", got, heapCeiling)
 	}
@@ -55,11 +56,12 @@ func TestMemory(t *testing.T) {
 	runtime.KeepAlive(s)
 }
 
-// relistCeiling is how much of the memory before new lists of all kinds may take beside the old state, until that is replaced.
+// relistCeiling is how much of the memory before new lists of all kinds may take beside the old state, until that is
+// replaced.
 const relistCeiling = 1.5
 
-// A list that is under way stands beside the state that is served. It holds items, not objects, and shares with the state what did not change. What the garbage
-// collector had not collected yet is not counted here.
+// A list that is under way stands beside the state that is served. It holds items, not objects, and shares with the
+// state what did not change. What the garbage collector had not collected yet is not counted here.
 func TestMemoryOfRelist(t *testing.T) {
 	tier.All(t)
 	s, err := New(Config{Manifests: []string{t.TempDir()}, Index: index.Options{ClusterNames: true}})
@@ -91,7 +93,8 @@ func TestMemoryOfRelist(t *testing.T) {
 	p.round()
 	after := heap() - base
 	runtime.KeepAlive(s)
-	outages.Measured(t, "F7", "heap %.1f MB, %.2f times as much with new lists of all kinds, %.2f times after them", float64(live)/1e6,
+	outages.Measured(t, "F7", "heap %.1f MB, %.2f times as much with new lists of all kinds, %.2f times after them",
+		float64(live)/1e6,
 		float64(peak)/float64(live), float64(after)/float64(live))
 	t.Logf("%d octets, %d with new lists, %d after them", live, peak, after)
 	if float64(peak) > relistCeiling*float64(live) {
@@ -111,8 +114,8 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// load brings in 50,000 imports with an address, 3,000 headless ones with 30 endpoints in each of three clusters, and one
-// with 10,000 endpoints.
+// load brings in 50,000 imports with an address, 3,000 headless ones with 30 endpoints in each of three clusters, and
+// one with 10,000 endpoints.
 func load(s *Store, to sink) {
 	for i := range 50_000 {
 		loadVIP(s, i, to)
@@ -209,8 +212,9 @@ func (c changingService) slice(n int) *discoveryv1.EndpointSlice {
 	return slice
 }
 
-// BenchmarkChange is one changed slice of a service among 100,001: of 30 endpoints with 90 in all, and of 1,000 with 40,000 in all. It is measured from the octets of the
-// object in its event to the published state. CPU time is that of the process, with what the garbage collector does beside.
+// BenchmarkChange is one changed slice of a service among 100,001: of 30 endpoints with 90 in all, and of 1,000 with
+// 40,000 in all. It is measured from the octets of the object in its event to the published state. CPU time is that of
+// the process, with what the garbage collector does beside.
 func BenchmarkChange(b *testing.B) {
 	b.Run("90", func(b *testing.B) { benchmarkChange(b, 100_000, smallChange) })
 	b.Run("40000", func(b *testing.B) { benchmarkChange(b, 100, largeChange) })

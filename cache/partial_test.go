@@ -71,7 +71,8 @@ func (p *partialProxy) of(r *http.Request) (string, chan struct{}) {
 // isWatch reports whether a request is a watch, or a list that is streamed as one.
 func isWatch(r *http.Request) bool { return r.URL.Query().Get("watch") != "" }
 
-// start returns the access to the API server by way of the proxy, over connections for one request each, or over one for all.
+// start returns the access to the API server by way of the proxy, over connections for one request each, or over one
+// for all.
 func (p *partialProxy) start(t *testing.T, cp *controlplane.ControlPlane, http2 bool) *rest.Config {
 	t.Helper()
 	target, err := url.Parse(cp.Config().Host)
@@ -81,7 +82,10 @@ func (p *partialProxy) start(t *testing.T, cp *controlplane.ControlPlane, http2 
 	forward.ErrorHandler = func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) }
 	forward.Transport, err = rest.TransportFor(cp.Config())
 	must(t, err)
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.serve(forward, w, r) }))
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter,
+		r *http.Request) {
+		p.serve(forward, w, r)
+	}))
 	t.Cleanup(server.Close)
 	if !http2 {
 		server.Start()
@@ -182,7 +186,8 @@ const (
 func allCombinations() (all []combination) {
 	modes := []string{slow, error500, busy, hold, cutOff, stall}
 	for _, phase := range []string{atStart, withSnapshot, whileRunning, atReload, atEnd} {
-		for _, pair := range [][2]string{{pathImports, pathSlices}, {pathImports, pathProperties}, {pathSlices, pathProperties}} {
+		for _, pair := range [][2]string{{pathImports, pathSlices}, {pathImports, pathProperties},
+			{pathSlices, pathProperties}} {
 			for _, a := range modes {
 				for _, b := range modes {
 					for _, verb := range []string{"", onlyLists, onlyWatches} {
@@ -342,8 +347,8 @@ func (r *partialRun) try(c combination) {
 	s.stop()
 }
 
-// Two of three kinds go wrong, each in its way, at one moment. The third is not concerned, nothing that is served goes back, and all is well soon after
-// (docs/outages.md).
+// Two of three kinds go wrong, each in its way, at one moment. The third is not concerned, nothing that is served goes
+// back, and all is well soon after (docs/outages.md).
 func TestPartialFailures(t *testing.T) {
 	tier.All(t)
 	cp := shared(t)

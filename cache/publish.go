@@ -12,13 +12,14 @@ import (
 
 // A publisher turns what changed into the next state. It is the only writer of the state.
 //
-// Its goroutine, run, waits until objects has something dirty, then takes all of it at once (take), builds the services concerned (build)
-// and publishes the result (show). After that it pauses, in proportion to the time that this took. While a list is awaited, or another
-// cluster answers, it takes nothing: what is dirty stays in objects. A change moves the serial at most once a second; a change
-// that the serial does not show yet leaves the state "behind", and run moves the serial as soon as a second has passed.
+// Its goroutine, run, waits until objects has something dirty, then takes all of it at once (take), builds the services
+// concerned (build) and publishes the result (show). After that it pauses, in proportion to the time that this took.
+// While a list is awaited, or another cluster answers, it takes nothing: what is dirty stays in objects. A change moves
+// the serial at most once a second; a change that the serial does not show yet leaves the state "behind", and run moves
+// the serial as soon as a second has passed.
 //
-// A snapshot arrives through watches.restored. It is published before any list, with the serial that it was written with.
-// capture (for the snapshot file), adopt and Inherit hold mu to see a state that does not change meanwhile.
+// A snapshot arrives through watches.restored. It is published before any list, with the serial that it was written
+// with. capture (for the snapshot file), adopt and Inherit hold mu to see a state that does not change meanwhile.
 type publisher struct {
 	cfg          *Config
 	objects      *objects
@@ -38,7 +39,8 @@ type publisher struct {
 
 func newPublisher(cfg *Config, watches *watches, rejections *rejections) *publisher {
 	p := &publisher{
-		cfg: cfg, objects: watches.objects, watches: watches, shown: watches.shown, rejections: rejections, now: time.Now, buildService: (*batch).build,
+		cfg: cfg, objects: watches.objects, watches: watches, shown: watches.shown, rejections: rejections, now: time.Now,
+		buildService: (*batch).build,
 	}
 	p.goOn(p.shown.State().Index)
 	return p
@@ -52,8 +54,9 @@ func (p *publisher) goOn(x *index.Index) {
 	}
 }
 
-// A round is followed by a pause of restFactor times its own time, so that building takes a fifth of a core, however often services change.
-// maxRest bounds the pause, so that a change is served soon after it came (docs/outages.md, F22): after rounds of more than 25 ms building takes more.
+// A round is followed by a pause of restFactor times its own time, so that building takes a fifth of a core, however
+// often services change. maxRest bounds the pause, so that a change is served soon after it came (docs/outages.md,
+// F22): after rounds of more than 25 ms building takes more.
 const (
 	restFactor = 4
 	maxRest    = 100 * time.Millisecond
@@ -153,8 +156,8 @@ func (p *publisher) restore(r restored) {
 	p.objects.signal()
 }
 
-// build makes the next index, and returns the changes of single objects that are new in it. A service that looks the same in DNS
-// keeps its old value.
+// build makes the next index, and returns the changes of single objects that are new in it. A service that looks the
+// same in DNS keeps its old value.
 func (p *publisher) build(b *batch) []change {
 	var changes []change
 	var replaced []index.Replacement
@@ -237,8 +240,9 @@ func (p *publisher) show(next State, changes []change) {
 	}
 }
 
-// advance returns the next serial: the second of now, at most one a second and never back. If the clock is behind the serial, because
-// it was ahead before, the serial still moves, by one: a secondary would miss what changes until the clock has caught up.
+// advance returns the next serial: the second of now, at most one a second and never back. If the clock is behind the
+// serial, because it was ahead before, the serial still moves, by one: a secondary would miss what changes until the
+// clock has caught up.
 func advance(serial uint32, now, moved time.Time) uint32 {
 	second := uint32(now.Unix())
 	switch {

@@ -15,7 +15,8 @@ import (
 	"github.com/clusterset-dns/clusterset/apiserver"
 )
 
-// snapshotWait is when the file is read without any sign of life from the API server: the first answer comes within a second of the start.
+// snapshotWait is when the file is read without any sign of life from the API server: the first answer comes within a
+// second of the start.
 const snapshotWait = 500 * time.Millisecond
 
 // A restorer reads the snapshot file at the start, where lists do not come.
@@ -28,8 +29,8 @@ type restorer struct {
 }
 
 // run reads the file once the API server, or a watch that answers need, is found to fail, or the server says nothing at
-// all, before the first sync. Why does not matter: out of reach, a rejected credential, a missing right or CRD. The age counts
-// when the file is read; from then on it is served without a limit.
+// all, before the first sync. Why does not matter: out of reach, a rejected credential, a missing right or CRD. The age
+// counts when the file is read; from then on it is served without a limit.
 func (r *restorer) run(ctx context.Context) error {
 	timer, last := time.NewTimer(snapshotWait), time.NewTimer(listWait)
 	defer timer.Stop()

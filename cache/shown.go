@@ -7,7 +7,8 @@ import (
 	"github.com/clusterset-dns/clusterset/cache/index"
 )
 
-// shown holds the published state and the subscribers to its serial. Only the publisher writes to it; any goroutine may call its methods.
+// shown holds the published state and the subscribers to its serial. Only the publisher writes to it; any goroutine may
+// call its methods.
 type shown struct {
 	state     atomic.Pointer[State]
 	synced    chan struct{}

@@ -18,8 +18,8 @@ const (
 	snapshotPatience = 5 * time.Second  // after which a write is logged that has not ended: a disk may hang
 )
 
-// claims holds a claim for each file, by name. At a reload with other filters two Stores write to the same file; the old instance,
-// which ends last, must not write last.
+// claims holds a claim for each file, by name. At a reload with other filters two Stores write to the same file; the
+// old instance, which ends last, must not write last.
 var claims sync.Map
 
 // A claim decides which writer of this process may write a file.
@@ -63,8 +63,8 @@ func (w *snapshotWriter) run(ctx context.Context) error {
 	return nil
 }
 
-// write writes the state if the file has another one and is not claimed by a newer writer. The same state is written anew
-// from time to time, so that the file does not look older than it is.
+// write writes the state if the file has another one and is not claimed by a newer writer. The same state is written
+// anew from time to time, so that the file does not look older than it is.
 func (w *snapshotWriter) write() {
 	if !w.isDue() {
 		return
@@ -105,8 +105,8 @@ func isWhole(st *State) bool { return st.Knows("", true) && !st.Stale("", true) 
 // heard is the time up to which the whole state is known to be true, by the clock as it is now.
 func (w *snapshotWriter) heard() time.Time { return time.Now().Add(-w.watches.Silence("", true)) }
 
-// owns reports whether the file is this writer's. A writer claims the file if no writer has it, or if an older one has it. The caller
-// holds claim.mu.
+// owns reports whether the file is this writer's. A writer claims the file if no writer has it, or if an older one has
+// it. The caller holds claim.mu.
 func (w *snapshotWriter) owns() bool {
 	switch owner := w.claim.owner; {
 	case owner == w:
@@ -127,8 +127,8 @@ func (w *snapshotWriter) release() {
 	}
 }
 
-// capture takes what a file keeps, and the state that goes with it, all of one moment. It returns nil while what is kept
-// may not be shown.
+// capture takes what a file keeps, and the state that goes with it, all of one moment. It returns nil while what is
+// kept may not be shown.
 func (w *snapshotWriter) capture() (*snapshot, *State) {
 	p := w.publisher
 	p.mu.Lock()
@@ -138,15 +138,16 @@ func (w *snapshotWriter) capture() (*snapshot, *State) {
 		return nil, nil
 	}
 	state := w.shown.State()
-	sn := &snapshot{Identity: w.cfg.identity(), AsOf: w.heard().Unix(), Serial: state.Serial, Behind: p.behind || k.dirty, Items: k.items}
+	sn := &snapshot{Identity: w.cfg.identity(), AsOf: w.heard().Unix(), Serial: state.Serial, Behind: p.behind ||
+		k.dirty, Items: k.items}
 	if w.set != nil {
 		sn.UID = string(w.set.UID())
 	}
 	return sn, state
 }
 
-// writeFile replaces the file at once: after a crash either the old or the new content is there. The new one is written to a
-// file whose name is always the same, so that a crash leaves one at most.
+// writeFile replaces the file at once: after a crash either the old or the new content is there. The new one is written
+// to a file whose name is always the same, so that a crash leaves one at most.
 func writeFile(name string, content []byte) (err error) {
 	next := filepath.Join(filepath.Dir(name), "."+filepath.Base(name)+".next")
 	f, err := os.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)

@@ -6,7 +6,8 @@ import (
 	"github.com/clusterset-dns/clusterset/cache/index"
 )
 
-// A State holds the answers of one moment. It never changes. [State.Knows] and [State.Stale] report how complete they are.
+// A State holds the answers of one moment. It never changes. [State.Knows] and [State.Stale] report how complete they
+// are.
 type State struct {
 	// Index is never nil.
 	Index *index.Index
@@ -30,13 +31,14 @@ type coverage struct {
 	missing, restored []Watch
 }
 
-// Knows reports whether the answer to a question in a namespace can be given, or ("") each answer in the zone. An answer about a
-// service with addresses in spec.ips needs no slices.
+// Knows reports whether the answer to a question in a namespace can be given, or ("") each answer in the zone. An
+// answer about a service with addresses in spec.ips needs no slices.
 func (st *State) Knows(namespace string, slices bool) bool {
 	return st.Ready && (st.coverage == nil || !touches(st.coverage.missing, namespace, slices))
 }
 
-// Stale reports whether an answer, as for Knows, or ("") any answer in the zone, depends on a snapshot, or the state is frozen.
+// Stale reports whether an answer, as for Knows, or ("") any answer in the zone, depends on a snapshot, or the state is
+// frozen.
 func (st *State) Stale(namespace string, slices bool) bool {
 	return st.Frozen || st.coverage != nil && touches(st.coverage.restored, namespace, slices)
 }

@@ -24,8 +24,8 @@ import (
 	"github.com/clusterset-dns/clusterset/apiserver"
 )
 
-// A Store follows one source, and publishes what DNS answers from as a [State] that never changes. The picture is in the comment of the
-// package.
+// A Store follows one source, and publishes what DNS answers from as a [State] that never changes. The picture is in
+// the comment of the package.
 //
 // What may be answered depends on the lists that came, and on the API server:
 //
@@ -33,15 +33,16 @@ import (
 //	    │                                      ▲ └─────── another cluster answers ───► frozen
 //	    └── snapshot read ──► restored ─ lists ┘
 //
-// Not ready: State.Ready is false, and queries get SERVFAIL. Ready: changes are published as they come. Restored is ready, but the
-// coverage of the state names the watches whose items are from the snapshot; each list that comes replaces those of its watch.
-// Frozen: the state stays, with State.Frozen set, until the right cluster answers. A store never becomes "not ready" again.
+// Not ready: State.Ready is false, and queries get SERVFAIL. Ready: changes are published as they come. Restored is
+// ready, but the coverage of the state names the watches whose items are from the snapshot; each list that comes
+// replaces those of its watch. Frozen: the state stays, with State.Frozen set, until the right cluster answers. A store
+// never becomes "not ready" again.
 //
-// A watchStore for each watch, which a fileWatch fills where there are manifests, the restorer and findNode write into objects. Only the
-// publisher writes the state. Locks are taken in the order publisher.mu, watches.mu, objects.mu.
+// A watchStore for each watch, which a fileWatch fills where there are manifests, the restorer and findNode write into
+// objects. Only the publisher writes the state. Locks are taken in the order publisher.mu, watches.mu, objects.mu.
 //
-// [New] makes a Store without contacting the API server. [Store.Run] follows the source, and is called once. All other methods may be
-// called at any time, by any goroutine; [Store.Inherit] must be called before Run.
+// [New] makes a Store without contacting the API server. [Store.Run] follows the source, and is called once. All other
+// methods may be called at any time, by any goroutine; [Store.Inherit] must be called before Run.
 type Store struct {
 	*shown     // has State, Synced and Subscribe
 	*watches   // has Waiting, Silence and Silent
@@ -77,10 +78,12 @@ func New(cfg Config) (*Store, error) {
 		return nil, err
 	}
 	s.restorer = &restorer{cfg: s.cfg, set: s.set, watches: s.watches, shown: s.shown}
-	s.withheld = &withheld{cfg: s.cfg, set: s.set, watches: s.watches, objects: s.objects, shown: s.shown, orphans: map[string]string{}}
+	s.withheld = &withheld{cfg: s.cfg, set: s.set, watches: s.watches, objects: s.objects, shown: s.shown,
+		orphans: map[string]string{}}
 	for _, w := range s.all {
 		store := &watchStore{
-			watch: w, cfg: s.cfg, watches: s.watches, objects: s.objects, withheld: s.withheld, rejections: s.rejections, validate: read,
+			watch: w, cfg: s.cfg, watches: s.watches, objects: s.objects, withheld: s.withheld, rejections: s.rejections,
+			validate: read,
 		}
 		if s.stores = append(s.stores, store); s.set != nil {
 			store.follow(s.set)
@@ -130,7 +133,8 @@ func (s *Store) Run(ctx context.Context) error {
 // snapshotWriter makes the writer of the snapshot file.
 func (s *Store) snapshotWriter() *snapshotWriter {
 	return &snapshotWriter{
-		cfg: s.cfg, claim: claimOf(filepath.Clean(s.cfg.Snapshot)), set: s.set, watches: s.watches, shown: s.shown, publisher: s.publisher,
+		cfg: s.cfg, claim: claimOf(filepath.Clean(s.cfg.Snapshot)), set: s.set, watches: s.watches, shown: s.shown,
+		publisher: s.publisher,
 	}
 }
 
@@ -147,7 +151,8 @@ func (s *Store) adopt() bool {
 	if s.State().Ready {
 		return false
 	}
-	s.cfg.Log.Warningf("%s: another cluster answers; nothing of the one before was served, listing all kinds anew", s.cfg.Name)
+	s.cfg.Log.Warningf("%s: another cluster answers; nothing of the one before was served, listing all kinds anew",
+		s.cfg.Name)
 	s.happened(otherCluster)
 	return true
 }

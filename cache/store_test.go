@@ -175,8 +175,8 @@ func (r *running) awaitLogged(t *testing.T, text string, n int) {
 	}
 }
 
-// settled returns the state once the serial shows it all and the next change moves it at once: a second change of one second moves it
-// only when that second is over.
+// settled returns the state once the serial shows it all and the next change moves it at once: a second change of one
+// second moves it only when that second is over.
 func (r *running) settled(t *testing.T) *State {
 	t.Helper()
 	until.True(t, "no move of the serial is behind", func() bool {

@@ -25,7 +25,8 @@ func findNode(ctx context.Context, cfg *Config, client *apiserver.Client, object
 			return nil
 		}
 		if class := apiserver.Classify(err); ctx.Err() == nil && class != apiserver.Unreachable && logged.Changed(true, err) {
-			cfg.Log.Warningf("%s: node %s: zone and region are not known yet: %s", cfg.Name, cfg.TopologyNode, whyNot(class, err))
+			cfg.Log.Warningf("%s: node %s: zone and region are not known yet: %s", cfg.Name, cfg.TopologyNode,
+				whyNot(class, err))
 		}
 		if apiserver.Sleep(ctx, backoff.After(err)) != nil {
 			return nil

@@ -53,7 +53,8 @@ func TestAdvance(t *testing.T) {
 	}
 }
 
-// Each change gets a serial, once a second, also while the clock is behind the serial of a snapshot (docs/spec/dns.md 5.3).
+// Each change gets a serial, once a second, also while the clock is behind the serial of a snapshot (docs/spec/dns.md
+// 5.3).
 func TestSerialAfterTheClockWasAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := ready(t, Config{}, 20)
@@ -77,8 +78,8 @@ func TestSerialAfterTheClockWasAhead(t *testing.T) {
 	})
 }
 
-// A service that takes 25 ms to build and changes each millisecond costs a fifth of a core, and a change is served within 250 ms
-// (docs/spec/dns.md 6.10).
+// A service that takes 25 ms to build and changes each millisecond costs a fifth of a core, and a change is served
+// within 250 ms (docs/spec/dns.md 6.10).
 func TestPauseAfterARound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := ready(t, Config{}, 20)
@@ -94,7 +95,8 @@ func TestPauseAfterARound(t *testing.T) {
 		var last item
 		for i := range 2000 {
 			last = item{key: "ns-1/svc-1", imp: index.NewImport(index.ImportSpec{
-				Namespace: "ns-1", Name: "svc-1", Type: index.ClusterSetIP, VIP: true, IPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 9, byte(i >> 8), byte(i)})},
+				Namespace: "ns-1", Name: "svc-1", Type: index.ClusterSetIP, VIP: true,
+				IPs: []netip.Addr{netip.AddrFrom4([4]byte{10, 9, byte(i >> 8), byte(i)})},
 			})}
 			s.objects.put(ServiceImport, last, written{})
 			time.Sleep(time.Millisecond)
@@ -104,8 +106,9 @@ func TestPauseAfterARound(t *testing.T) {
 		if builds < 8 || builds > 18 {
 			t.Errorf("%d builds in 2 s, want 16", builds)
 		}
-		if got := s.State().Index.Service("svc-1.ns-1"); got == nil || !index.Equal(got, index.Build(last.imp, nil, index.Options{ClusterNames: true})) &&
-			got.Import != last.imp {
+		if got := s.State().Index.Service("svc-1.ns-1"); got == nil ||
+			!index.Equal(got, index.Build(last.imp, nil, index.Options{ClusterNames: true})) &&
+				got.Import != last.imp {
 			t.Errorf("the last change is not served: %v", got)
 		}
 		cancel()
@@ -115,8 +118,8 @@ func TestPauseAfterARound(t *testing.T) {
 	})
 }
 
-// 3,000 changes of endpoints a second are served while all services are read: the last of each service in the end. How long they take, make faults
-// compares with its bound.
+// 3,000 changes of endpoints a second are served while all services are read: the last of each service in the end. How
+// long they take, make faults compares with its bound.
 func TestThousandsOfChanges(t *testing.T) {
 	const services, changes = 100, 6000
 	var took []time.Duration // appended to by the publisher alone
@@ -155,7 +158,8 @@ func TestThousandsOfChanges(t *testing.T) {
 	if len(took) == 0 {
 		t.Fatal("no change was observed")
 	}
-	outages.Took(t, "F22", took[len(took)*99/100], 250*time.Millisecond, fmt.Sprintf("p99 until %d changes were served, in %d publications", changes, s.Stats().Publishes))
+	outages.Took(t, "F22", took[len(took)*99/100], 250*time.Millisecond,
+		fmt.Sprintf("p99 until %d changes were served, in %d publications", changes, s.Stats().Publishes))
 }
 
 func TestRejections(t *testing.T) {
@@ -212,8 +216,10 @@ func TestRejectionsAreBounded(t *testing.T) {
 	for i := range 2 * maxKnown {
 		r.note(ServiceImport, fmt.Sprint(i), port)
 	}
-	if len(r.known[EndpointSlice]) != 1 || r.n != maxKnown || r.over != 0 || r.counts[ServiceImport][BadPort] != 2*maxKnown {
-		t.Errorf("%v, %d known, %d over, %d counted, want %d, 0, %d", r.known[EndpointSlice], r.n, r.over, r.counts[ServiceImport][BadPort],
+	if len(r.known[EndpointSlice]) != 1 || r.n != maxKnown || r.over != 0 ||
+		r.counts[ServiceImport][BadPort] != 2*maxKnown {
+		t.Errorf("%v, %d known, %d over, %d counted, want %d, 0, %d", r.known[EndpointSlice], r.n, r.over,
+			r.counts[ServiceImport][BadPort],
 			maxKnown, 2*maxKnown)
 	}
 }
@@ -364,12 +370,13 @@ func TestWriteFileLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-// A new Store looks at all that the one before has shown, also at an import without a name that may be gone meanwhile: its note would say for ever
-// why the name does not exist.
+// A new Store looks at all that the one before has shown, also at an import without a name that may be gone meanwhile:
+// its note would say for ever why the name does not exist.
 func TestAllIsDirty(t *testing.T) {
 	edit := new(index.Index).Edit()
 	edit.SetNameless("db.shop", index.NewImport(index.ImportSpec{Namespace: "shop", Name: "db", Type: index.Headless}))
-	edit.Put(index.Build(index.NewImport(index.ImportSpec{Namespace: "shop", Name: "web", Type: index.ClusterSetIP}), nil, index.Options{}))
+	edit.Put(index.Build(index.NewImport(index.ImportSpec{Namespace: "shop", Name: "web", Type: index.ClusterSetIP}), nil,
+		index.Options{}))
 	o := newObjects(index.Options{}, false)
 	o.markAllDirty(edit.Index())
 	var keys []string
@@ -381,8 +388,8 @@ func TestAllIsDirty(t *testing.T) {
 	}
 }
 
-// Whatever the order of changes, what is kept of them is what a fresh list of the same objects gives, and a relist of it
-// makes nothing dirty.
+// Whatever the order of changes, what is kept of them is what a fresh list of the same objects gives, and a relist of
+// it makes nothing dirty.
 func TestObjectsAgreeWithAList(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	imports, list := testObjects(30)
@@ -477,7 +484,8 @@ func TestTouchKeepsTheOldestWrite(t *testing.T) {
 
 func TestConfigSame(t *testing.T) {
 	base := func() *Config { return &Config{Name: "a", Manifests: []string{"x"}, Namespaces: []string{"b", "a"}} }
-	if same := base(); !same.Same(&Config{Name: "a", Manifests: []string{"x"}, Namespaces: []string{"a", "b"}, Log: logging.Discard}) {
+	if same := base(); !same.Same(&Config{Name: "a", Manifests: []string{"x"}, Namespaces: []string{"a", "b"},
+		Log: logging.Discard}) {
 		t.Error("order of namespaces and log do not count")
 	}
 	for i, change := range []func(*Config){
@@ -576,8 +584,8 @@ func TestWaitingIncludesThePublisher(t *testing.T) {
 	}
 }
 
-// docs/spec/dns.md 6.2: what a state says that it lacks, and the items that it is made of, are of one moment. A list that comes after they were
-// taken is not covered by them.
+// docs/spec/dns.md 6.2: what a state says that it lacks, and the items that it is made of, are of one moment. A list
+// that comes after they were taken is not covered by them.
 func TestRoundTakesOneMoment(t *testing.T) {
 	manifest := filepath.Join(t.TempDir(), "objects.yaml")
 	write(t, manifest, shopDB)
@@ -656,7 +664,8 @@ func TestSnapshotIsOfWholeLists(t *testing.T) {
 	w.state = nil // so that it wants to write
 	w.write()
 	if after := readSnapshot(t, file); !reflect.DeepEqual(after, before) {
-		t.Errorf("written in the middle of a relist: %d imports, %d slices", len(after.Items[ServiceImport]), len(after.Items[EndpointSlice]))
+		t.Errorf("written in the middle of a relist: %d imports, %d slices", len(after.Items[ServiceImport]),
+			len(after.Items[EndpointSlice]))
 	}
 	for _, w := range s.all {
 		w.progress = listed
@@ -812,11 +821,13 @@ func TestConfigOfAServerThatMoved(t *testing.T) {
 	a := &Config{Name: "kubeconfig k", Kubeconfig: "k", REST: &rest.Config{Host: "h"}}
 	b := &Config{Name: "kubeconfig k", Kubeconfig: "k", REST: &rest.Config{Host: "i"}}
 	if a.identity() != b.identity() || !a.SameObjects(b) {
-		t.Errorf("identities %s and %s, the same objects %t, want that the address does not count", a.identity(), b.identity(), a.SameObjects(b))
+		t.Errorf("identities %s and %s, the same objects %t, want that the address does not count", a.identity(),
+			b.identity(), a.SameObjects(b))
 	}
 }
 
-// A panic on one object, or on one service, costs what is new of it, not what is served of it or of others (docs/spec/dns.md 1.2).
+// A panic on one object, or on one service, costs what is new of it, not what is served of it or of others
+// (docs/spec/dns.md 1.2).
 func TestPanics(t *testing.T) {
 	manifest := filepath.Join(t.TempDir(), "objects.yaml")
 	text := shopWeb + "---" + shopDB + "---" + bankPay
@@ -854,7 +865,8 @@ func TestPanics(t *testing.T) {
 	}
 	change(changed) // logged once
 	if log.count("panic: hostile") != 2 || counted(ServiceImport) != 1 || counted(EndpointSlice) != 1 {
-		t.Errorf("%d log lines, counted %d imports and %d slices", log.count("panic: hostile"), counted(ServiceImport), counted(EndpointSlice))
+		t.Errorf("%d log lines, counted %d imports and %d slices", log.count("panic: hostile"), counted(ServiceImport),
+			counted(EndpointSlice))
 	}
 	panics = false
 	s.publisher.buildService = func(b *batch, j *job, old *index.Service) *index.Service {
@@ -878,11 +890,13 @@ func TestPanics(t *testing.T) {
 func TestRejectionsNameCodes(t *testing.T) {
 	log := &logtest.Recorder{}
 	accept := func(kind Kind, obj any) {
-		w := watchStore{watch: &watch{Watch: Watch{Kind: kind}}, cfg: &Config{Log: log}, rejections: new(rejections), validate: read}
+		w := watchStore{watch: &watch{Watch: Watch{Kind: kind}}, cfg: &Config{Log: log}, rejections: new(rejections),
+			validate: read}
 		w.accept(obj)
 	}
 	labels := map[string]string{labelService: "db", labelCluster: "east"}
-	fqdn := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "a", Labels: labels}, AddressType: discoveryv1.AddressTypeFQDN}
+	fqdn := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "a", Labels: labels},
+		AddressType: discoveryv1.AddressTypeFQDN}
 	loopback := &customObject{customMeta: customMeta{Namespace: "shop", Name: "b"}, Spec: []byte(`{"type":"ClusterSetIP","ips":["127.0.0.1"]}`)}
 	port := &customObject{customMeta: customMeta{Namespace: "shop", Name: "c"}, Spec: []byte(`{"type":"Headless","ports":[{"port":0}]}`)}
 	accept(EndpointSlice, fqdn)

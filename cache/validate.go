@@ -23,8 +23,8 @@ const (
 	labelRegion  = broker.LabelForRegion
 )
 
-// An item is what DNS needs of one API object. An item without imp, slice and value records only that the object exists. With
-// keep, the previous item of the object stays.
+// An item is what DNS needs of one API object. An item without imp, slice and value records only that the object
+// exists. With keep, the previous item of the object stays.
 type item struct {
 	key     string // lower-case "<namespace>/<name>" of the object, or "<name>" where the kind has no namespace
 	imp     *index.Import
@@ -87,8 +87,8 @@ type importSpec struct {
 
 // readImport turns a ServiceImport into an item.
 //
-// An import whose addresses are all rejected, or are still to come, has asked for addresses of its own: answers from its slices
-// would be wrong, so its name exists without any (docs/spec/dns.md 3.1).
+// An import whose addresses are all rejected, or are still to come, has asked for addresses of its own: answers from
+// its slices would be wrong, so its name exists without any (docs/spec/dns.md 3.1).
 func readImport(obj *customObject, deny ...netip.Prefix) (item, []Rejection) {
 	v := validation{deny: deny}
 	it := item{key: keyOf(obj)}
@@ -122,7 +122,8 @@ func readImport(obj *customObject, deny ...netip.Prefix) (item, []Rejection) {
 	}
 	vip := len(spec.IPs) > 0 || typ == index.ClusterSetIP && isPending(obj.Status)
 	it.imp = index.NewImport(index.ImportSpec{
-		Namespace: namespace, Name: name, Type: typ, VIP: vip, IPs: ips, Ports: index.NewPorts(ports), Weights: v.weights(obj),
+		Namespace: namespace, Name: name, Type: typ, VIP: vip, IPs: ips, Ports: index.NewPorts(ports),
+		Weights: v.weights(obj),
 	})
 	return it, v.rejected
 }
@@ -139,8 +140,8 @@ func (v *validation) weights(obj *customObject) (list []index.Weight) {
 	return list
 }
 
-// isPending reports whether the status of a ServiceImport says that it waits, as for its address: the condition Ready is False
-// for the reason Pending (KEP-1645). A status that cannot be decoded says nothing.
+// isPending reports whether the status of a ServiceImport says that it waits, as for its address: the condition Ready
+// is False for the reason Pending (KEP-1645). A status that cannot be decoded says nothing.
 func isPending(status json.RawMessage) bool {
 	var s struct {
 		Conditions []struct{ Type, Status, Reason string } `json:"conditions"`
@@ -170,7 +171,8 @@ func readSlice(obj *discoveryv1.EndpointSlice, deny ...netip.Prefix) (item, []Re
 		v.reject(BadServiceName, "service name", label, "want one RFC 1123 label")
 		return it, v.rejected
 	}
-	spec := index.SliceSpec{Cluster: v.clusterID(obj), Zone: obj.Labels[labelZone], Region: obj.Labels[labelRegion], Hidden: isHidden(obj)}
+	spec := index.SliceSpec{Cluster: v.clusterID(obj), Zone: obj.Labels[labelZone], Region: obj.Labels[labelRegion],
+		Hidden: isHidden(obj)}
 	switch obj.AddressType {
 	case discoveryv1.AddressTypeIPv4:
 		spec.Family = index.V4
@@ -186,8 +188,8 @@ func readSlice(obj *discoveryv1.EndpointSlice, deny ...netip.Prefix) (item, []Re
 	return it, v.rejected
 }
 
-// isHidden reports whether our controller says that the cluster of a slice is not selected (docs/spec/selection.md 4). In slices of others the label
-// has other meanings.
+// isHidden reports whether our controller says that the cluster of a slice is not selected (docs/spec/selection.md 4).
+// In slices of others the label has other meanings.
 func isHidden(obj *discoveryv1.EndpointSlice) bool {
 	_, hidden := obj.Labels[corev1.IsHeadlessService]
 	return hidden && obj.Labels[discoveryv1.LabelManagedBy] == broker.ManagedBy

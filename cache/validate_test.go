@@ -150,14 +150,21 @@ func TestReadSlice(t *testing.T) {
 	}{
 		{name: "as it should be", slice: v4(func(*discoveryv1.EndpointSlice) {}), want: same},
 		{name: "of no service", slice: v4(func(s *discoveryv1.EndpointSlice) { s.Labels = nil })},
-		{name: "service that is no label", slice: v4(func(s *discoveryv1.EndpointSlice) { s.Labels[labelService] = "web.v1" }), rejected: []Reason{BadServiceName}},
-		{name: "FQDN", slice: v4(func(s *discoveryv1.EndpointSlice) { s.AddressType = discoveryv1.AddressTypeFQDN }), rejected: []Reason{BadAddressType}},
+		{name: "service that is no label", slice: v4(func(
+			s *discoveryv1.EndpointSlice) {
+			s.Labels[labelService] = "web.v1"
+		}), rejected: []Reason{BadServiceName}},
+		{name: "FQDN", slice: v4(func(s *discoveryv1.EndpointSlice) { s.AddressType = discoveryv1.AddressTypeFQDN }),
+			rejected: []Reason{BadAddressType}},
 		{
 			name: "no source cluster", slice: v4(func(s *discoveryv1.EndpointSlice) { delete(s.Labels, labelCluster) }),
 			want: spec(func(s *index.SliceSpec) { s.Cluster = "" }),
 		},
 		{
-			name: "dotted cluster id in mixed case", slice: v4(func(s *discoveryv1.EndpointSlice) { s.Labels[labelCluster] = "East.Registry1" }),
+			name: "dotted cluster id in mixed case", slice: v4(func(
+				s *discoveryv1.EndpointSlice) {
+				s.Labels[labelCluster] = "East.Registry1"
+			}),
 			want: spec(func(s *index.SliceSpec) { s.Cluster = "east.registry1" }),
 		},
 		{
@@ -165,13 +172,17 @@ func TestReadSlice(t *testing.T) {
 			want: spec(func(s *index.SliceSpec) { s.Cluster = "" }), rejected: []Reason{BadClusterID},
 		},
 		{
-			name: "topology", slice: v4(func(s *discoveryv1.EndpointSlice) { s.Labels[labelZone], s.Labels[labelRegion] = "z", "r" }),
+			name: "topology", slice: v4(func(s *discoveryv1.EndpointSlice) {
+				s.Labels[labelZone], s.Labels[labelRegion] = "z",
+					"r"
+			}),
 			want: spec(func(s *index.SliceSpec) { s.Zone, s.Region = "z", "r" }),
 		},
 		{
 			name: "not ready, serving and terminating do not decide",
 			slice: v4(func(s *discoveryv1.EndpointSlice) {
-				s.Endpoints[0].Conditions = discoveryv1.EndpointConditions{Ready: ptr(true), Serving: ptr(false), Terminating: ptr(true)}
+				s.Endpoints[0].Conditions = discoveryv1.EndpointConditions{Ready: ptr(true), Serving: ptr(false),
+					Terminating: ptr(true)}
 				s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{
 					Addresses: []string{"10.0.0.2"}, Conditions: discoveryv1.EndpointConditions{Ready: ptr(false), Serving: ptr(true)},
 				})
@@ -253,7 +264,8 @@ func TestReadProperty(t *testing.T) {
 			obj.Name = tt.property
 			it, rejected := readProperty(obj)
 			if it.value != tt.want || !slices.Equal(reasonsOf(rejected), tt.rejected) {
-				t.Errorf("readProperty(%s %s) = %q, %v, want %q, %v", tt.property, tt.spec, it.value, rejected, tt.want, tt.rejected)
+				t.Errorf("readProperty(%s %s) = %q, %v, want %q, %v", tt.property, tt.spec, it.value, rejected, tt.want,
+					tt.rejected)
 			}
 		})
 	}
@@ -285,7 +297,8 @@ func FuzzReadSlice(f *testing.F) {
 	f.Add("WEB", "a.b", "IPv6", "fd00::", "", "", int32(-1))
 	f.Fuzz(func(t *testing.T, service, cluster, family, address, host, port string, number int32) {
 		obj := &discoveryv1.EndpointSlice{
-			ObjectMeta:  metav1.ObjectMeta{Namespace: "shop", Name: "x", Labels: map[string]string{labelService: service, labelCluster: cluster}},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "x",
+				Labels: map[string]string{labelService: service, labelCluster: cluster}},
 			AddressType: discoveryv1.AddressType(family),
 			Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{address, address}, Hostname: &host}},
 			Ports:       []discoveryv1.EndpointPort{{Name: &port, Port: &number}},

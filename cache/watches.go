@@ -25,15 +25,17 @@ type watch struct {
 // happened takes an event. The caller holds watches.mu.
 func (w *watch) happened(e event) { w.progress = w.progress.next(e, w.needed()) }
 
-// needed reports whether there is no state without this list. Without properties only the name of this cluster is unknown.
+// needed reports whether there is no state without this list. Without properties only the name of this cluster is
+// unknown.
 func (w *watch) needed() bool { return w.Kind != ClusterProperty }
 
 func (w *watch) id() apiserver.WatchID {
 	return apiserver.WatchID{Kind: w.Kind.String(), Namespace: w.Namespace}
 }
 
-// watches are all watches of a source. They decide from the progress of each which answers may be given, and when the publisher may
-// take what changed. Items of lists and of snapshots come into objects under mu, so that progress and items are of one moment.
+// watches are all watches of a source. They decide from the progress of each which answers may be given, and when the
+// publisher may take what changed. Items of lists and of snapshots come into objects under mu, so that progress and
+// items are of one moment.
 type watches struct {
 	cfg     *Config
 	objects *objects
@@ -51,7 +53,8 @@ type watches struct {
 
 func newWatches(cfg *Config, objects *objects, shown *shown) *watches {
 	ws := &watches{
-		cfg: cfg, objects: objects, shown: shown, needs: map[string][]*watch{}, failing: make(chan struct{}, 1), restored: make(chan restored, 1),
+		cfg: cfg, objects: objects, shown: shown, needs: map[string][]*watch{}, failing: make(chan struct{}, 1),
+		restored: make(chan restored, 1),
 	}
 	exported, err := labels.NewRequirement(labelService, "exists", nil)
 	if err != nil {
@@ -88,7 +91,8 @@ func (ws *watches) add(kind Kind, namespace string, selector labels.Selector) {
 	}
 }
 
-// Waiting returns the list that the first state waits for. It is "" once the state is there, or cannot come: a CRD or a right is missing.
+// Waiting returns the list that the first state waits for. It is "" once the state is there, or cannot come: a CRD or a
+// right is missing.
 func (ws *watches) Waiting() string {
 	if ws.shown.State().Ready {
 		return ""
@@ -106,9 +110,9 @@ func (ws *watches) Waiting() string {
 	return ""
 }
 
-// Silence is how long ago the last contact of a watch was, of those that answers in a namespace need, or ("") any answer in
-// the zone: the longest time counts. An answer that does not depend on EndpointSlices needs no slices. It is the greatest
-// duration as long as one of the watches had no contact. It costs an atomic load for each watch.
+// Silence is how long ago the last contact of a watch was, of those that answers in a namespace need, or ("") any
+// answer in the zone: the longest time counts. An answer that does not depend on EndpointSlices needs no slices. It is
+// the greatest duration as long as one of the watches had no contact. It costs an atomic load for each watch.
 func (ws *watches) Silence(namespace string, slices bool) time.Duration {
 	needed, ok := ws.needs[namespace]
 	if !ok {
@@ -125,7 +129,10 @@ func (ws *watches) Silence(namespace string, slices bool) time.Duration {
 
 // Silent names the watch whose contact is the oldest of all that answers need.
 func (ws *watches) Silent() string {
-	return slices.MaxFunc(ws.needs[""], func(a, b *watch) int { return cmp.Compare(a.contact.Age(), b.contact.Age()) }).id().String()
+	return slices.MaxFunc(ws.needs[""], func(a, b *watch) int {
+		return cmp.Compare(a.contact.Age(),
+			b.contact.Age())
+	}).id().String()
 }
 
 // markContacts marks the contact of all watches.
@@ -201,8 +208,9 @@ const (
 	listWait = 2 * time.Second
 )
 
-// giveUp ends the wait for lists that hold up others: the first state waits no longer than [unneededWait] once it has all that answers need, or
-// will not get it, and lists after a rollback or a reload wait for each other no longer than [listWait] once the first of them came.
+// giveUp ends the wait for lists that hold up others: the first state waits no longer than [unneededWait] once it has
+// all that answers need, or will not get it, and lists after a rollback or a reload wait for each other no longer than
+// [listWait] once the first of them came.
 func (ws *watches) giveUp() {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -244,11 +252,13 @@ func (ws *watches) giveUp() {
 func (ws *watches) lacksUnneeded() bool {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	return slices.ContainsFunc(ws.all, func(w *watch) bool { return !w.needed() && (w.progress == awaited || w.progress == stuck) })
+	return slices.ContainsFunc(ws.all, func(w *watch) bool {
+		return !w.needed() && (w.progress == awaited || w.progress == stuck)
+	})
 }
 
-// consistent reports whether the items may be shown: there are some to answer from, and no list is under way that has to be
-// waited for. The caller holds ws.mu.
+// consistent reports whether the items may be shown: there are some to answer from, and no list is under way that has
+// to be waited for. The caller holds ws.mu.
 func (ws *watches) consistent() bool {
 	ready, manifests := ws.shown.State().Ready, ws.cfg.REST == nil
 	for _, w := range ws.all {
@@ -261,8 +271,8 @@ func (ws *watches) consistent() bool {
 	return some
 }
 
-// coverage returns the coverage of this moment, and whether anything can be answered. last is returned if it is the same. The caller
-// holds ws.mu.
+// coverage returns the coverage of this moment, and whether anything can be answered. last is returned if it is the
+// same. The caller holds ws.mu.
 func (ws *watches) coverage(last *coverage) (*coverage, bool) {
 	var c coverage
 	imports, selected := false, true
@@ -306,8 +316,8 @@ type taken struct {
 	restored *restored // a snapshot that was read before; nil without one
 }
 
-// take takes all that changed, if it may be shown, with what it lacks: a list that comes a moment later is not covered by the items from before.
-// last is the coverage of the present state.
+// take takes all that changed, if it may be shown, with what it lacks: a list that comes a moment later is not covered
+// by the items from before. last is the coverage of the present state.
 func (ws *watches) take(last *coverage) (t taken, ok bool) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()

@@ -13,8 +13,9 @@ import (
 	"github.com/clusterset-dns/clusterset/apiserver"
 )
 
-// A watchStore takes the objects of one watch. It validates each as it comes, and keeps of it the item that DNS needs. The reflector
-// of package apiserver is the only one that calls its methods as a store; with manifests that is fileWatch.apply.
+// A watchStore takes the objects of one watch. It validates each as it comes, and keeps of it the item that DNS needs.
+// The reflector of package apiserver is the only one that calls its methods as a store; with manifests that is
+// fileWatch.apply.
 type watchStore struct {
 	*watch
 	cfg        *Config

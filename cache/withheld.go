@@ -12,8 +12,8 @@ import (
 	"github.com/clusterset-dns/clusterset/apiserver"
 )
 
-// withheld keeps objects served that are gone: ServiceImports and ClusterProperties, in watch.gone (docs/spec/dns.md 6.9), and the
-// EndpointSlices of such imports, the orphans. Kubernetes deletes the slices with their owner.
+// withheld keeps objects served that are gone: ServiceImports and ClusterProperties, in watch.gone (docs/spec/dns.md
+// 6.9), and the EndpointSlices of such imports, the orphans. Kubernetes deletes the slices with their owner.
 type withheld struct {
 	cfg     *Config
 	set     *apiserver.Set // nil with manifests, of which nothing is withheld
@@ -93,7 +93,8 @@ func (h *withheld) run(ctx context.Context) error {
 	return nil
 }
 
-// releaseOrphans removes each slice whose import is no longer withheld. A concurrent drop waits, as in [apiserver.Withheld].
+// releaseOrphans removes each slice whose import is no longer withheld. A concurrent drop waits, as in
+// [apiserver.Withheld].
 func (h *withheld) releaseOrphans() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -21,8 +21,8 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/selection"
 )
 
-// A Config says what one controller does. [Defaults] and the setters of [Options] set all fields but those of the first group.
-// It is shared once it is passed to [Run]: neither it nor what it points to may change.
+// A Config says what one controller does. [Defaults] and the setters of [Options] set all fields but those of the first
+// group. It is shared once it is passed to [Run]: neither it nor what it points to may change.
 type Config struct {
 	Local   *rest.Config   // the API server of this cluster; its QPS and Burst do not count
 	Version string         // of the program, for Member.status
@@ -34,8 +34,8 @@ type Config struct {
 	Broker, Context string
 	// ClusterID is the value for the ClusterProperty cluster.clusterset.k8s.io if that is missing; "" does not create it.
 	ClusterID string
-	// Namespace holds the Lease and the Secret of this controller. Its default is the namespace of the Pod that the controller
-	// runs in, or [wellknown.ControllerNamespace] outside of a Pod.
+	// Namespace holds the Lease and the Secret of this controller. Its default is the namespace of the Pod that the
+	// controller runs in, or [wellknown.ControllerNamespace] outside of a Pod.
 	Namespace string
 
 	VIP merge.VIPMode
@@ -45,21 +45,22 @@ type Config struct {
 	// ServiceCIDRs are the service networks where the API server has no ServiceCIDR objects.
 	ServiceCIDRs []netip.Prefix
 
-	// Renew is the time between two heartbeats, TTL the age at which a member's heartbeat expires. Both are 0 with "lease 0": no
-	// member expires here, and this member renews its heartbeat seldom.
+	// Renew is the time between two heartbeats, TTL the age at which a member's heartbeat expires. Both are 0 with "lease
+	// 0": no member expires here, and this member renews its heartbeat seldom.
 	Renew, TTL time.Duration
 	OnExpiry   liveness.OnExpiry
 
 	Merge merge.Mode
 
-	// Affinity says which clusters traffic goes to first where neither a Namespace nor exports say so. FailbackDelay is how long they must
-	// have been back before traffic returns to them.
+	// Affinity says which clusters traffic goes to first where neither a Namespace nor exports say so. FailbackDelay is
+	// how long they must have been back before traffic returns to them.
 	Affinity      selection.Affinity
 	FailbackDelay time.Duration
 	// ExportedAffinity is whether traffic follows what exports prefer.
 	ExportedAffinity bool
 
-	// Namespaces and NamespaceLabels select the namespaces that take part; see [member.Policy]. At most one of them is set.
+	// Namespaces and NamespaceLabels select the namespaces that take part; see [member.Policy]. At most one of them is
+	// set.
 	Namespaces      []string
 	NamespaceLabels labels.Selector
 	// CreateNamespaces is whether missing ones are created for imports. It is false with NamespaceLabels.
@@ -91,8 +92,8 @@ func (c *Config) Same(other *Config) bool {
 	return c.Difference(other) == ""
 }
 
-// Difference names the first option in which the two differ, "" if they are equal. Another address or credential of the local
-// API server counts as "kubeconfig".
+// Difference names the first option in which the two differ, "" if they are equal. Another address or credential of the
+// local API server counts as "kubeconfig".
 func (c *Config) Difference(other *Config) string {
 	for _, x := range []struct {
 		name string
@@ -110,7 +111,8 @@ func (c *Config) Difference(other *Config) string {
 		{"merge", c.Merge == other.Merge},
 		{"affinity", c.Affinity == other.Affinity && c.FailbackDelay == other.FailbackDelay},
 		{"exported_affinity", c.ExportedAffinity == other.ExportedAffinity},
-		{"import_namespaces", slices.Equal(c.Namespaces, other.Namespaces) && text(c.NamespaceLabels) == text(other.NamespaceLabels) &&
+		{"import_namespaces", slices.Equal(c.Namespaces, other.Namespaces) &&
+			text(c.NamespaceLabels) == text(other.NamespaceLabels) &&
 			c.CreateNamespaces == other.CreateNamespaces},
 		{"legacy_conditions", c.LegacyConditions == other.LegacyConditions},
 		{"aggregate_view", c.AggregateView == other.AggregateView},
@@ -142,7 +144,8 @@ func text(s fmt.Stringer) string {
 
 // policy returns the policy for namespaces.
 func (c *Config) policy() member.Policy {
-	return member.Policy{Names: c.Namespaces, Selector: c.NamespaceLabels, Controller: c.Namespace, Create: c.CreateNamespaces}
+	return member.Policy{Names: c.Namespaces, Selector: c.NamespaceLabels, Controller: c.Namespace,
+		Create: c.CreateNamespaces}
 }
 
 // selectors returns those of the affinity.

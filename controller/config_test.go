@@ -15,9 +15,11 @@ func TestDifference(t *testing.T) {
 	base.Broker = "/etc/broker"
 	base.Local = &rest.Config{Host: "https://a"}
 	for _, line := range []string{
-		"broker /etc/other", "broker /etc/broker context", "cluster_id east", "controller_namespace dns", "vip none", "vip cidr 10.0.0.0/8",
+		"broker /etc/other", "broker /etc/broker context", "cluster_id east", "controller_namespace dns", "vip none",
+		"vip cidr 10.0.0.0/8",
 		"endpoints service_ip", "service_cidr 10.96.0.0/12", "lease 0", "lease 10s 30s", "on_expiry keep", "merge first",
-		"affinity local", "affinity none 5s", "exported_affinity off", "import_namespaces a", "import_namespaces a=b", "import_namespaces create",
+		"affinity local", "affinity none 5s", "exported_affinity off", "import_namespaces a", "import_namespaces a=b",
+		"import_namespaces create",
 		"legacy_conditions on", "aggregate_view on", "status_page on", "controller_qps 1", "controller_qps 500 2",
 	} {
 		other := base
@@ -34,9 +36,11 @@ func TestDifference(t *testing.T) {
 	}
 	for _, o := range Options() {
 		if _, covered := map[string]bool{
-			"broker": true, "cluster_id": true, "controller_namespace": true, "vip": true, "endpoints": true, "service_cidr": true, "lease": true,
+			"broker": true, "cluster_id": true, "controller_namespace": true, "vip": true, "endpoints": true,
+			"service_cidr": true, "lease": true,
 			"on_expiry": true, "merge": true,
-			"affinity": true, "exported_affinity": true, "import_namespaces": true, "legacy_conditions": true, "aggregate_view": true, "status_page": true, "controller_qps": true,
+			"affinity": true, "exported_affinity": true, "import_namespaces": true, "legacy_conditions": true,
+			"aggregate_view": true, "status_page": true, "controller_qps": true,
 		}[o.Name]; !covered {
 			t.Errorf("option %s: no case in this test", o.Name)
 		}

@@ -14,11 +14,11 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/statuspage"
 )
 
-// Run is one instance of the controller. It blocks until ctx ends and every goroutine that it started has ended; it then returns
-// nil. An error means that waiting cannot help: the Config is not complete.
+// Run is one instance of the controller. It blocks until ctx ends and every goroutine that it started has ended; it
+// then returns nil. An error means that waiting cannot help: the Config is not complete.
 //
-// It campaigns for the Lease of package lease and acts while it holds it. What is missing meanwhile, such as the broker, its
-// kubeconfig or a CRD of this cluster, is logged and waited for.
+// It campaigns for the Lease of package lease and acts while it holds it. What is missing meanwhile, such as the
+// broker, its kubeconfig or a CRD of this cluster, is logged and waited for.
 func Run(ctx context.Context, cfg Config) error {
 	cfg, err := cfg.complete()
 	if err != nil {
@@ -43,7 +43,8 @@ func Run(ctx context.Context, cfg Config) error {
 	t := term{cfg: cfg, instance: instance, fence: e.Fence(), board: board, sent: &identity.Sent{}}
 	g, ctx := errgroup.WithContext(ctx)
 	if cfg.StatusPage.IsValid() {
-		server := statuspage.New(cfg.StatusPage, board.Status, cfg.Log, &logging.Barrier{Log: cfg.Log, Panicked: cfg.Metrics.Panicked})
+		server := statuspage.New(cfg.StatusPage, board.Status, cfg.Log,
+			&logging.Barrier{Log: cfg.Log, Panicked: cfg.Metrics.Panicked})
 		g.Go(func() error { return server.Run(ctx) })
 	}
 	g.Go(func() error { return e.Run(ctx, t.run) })

@@ -68,8 +68,8 @@ func (i *instance) gauge(name string) float64 {
 	return all.Named(series.Controller + name).Sum()
 }
 
-// One instance acts from when there is something to act on: kubeconfig and join may come later, in any order. When it ends
-// the next one takes over, and nothing is left of it.
+// One instance acts from when there is something to act on: kubeconfig and join may come later, in any order. When it
+// ends the next one takes over, and nothing is left of it.
 func TestRun(t *testing.T) {
 	env := memberenv.New(t)
 	env.Account()
@@ -82,7 +82,10 @@ func TestRun(t *testing.T) {
 		return first.gauge("leader") == 1 && first.log.Count("error: broker: ") == 1
 	})
 	id := &aboutv1beta1.ClusterProperty{}
-	until.True(t, "it has set the cluster id", func() bool { return env.Admin.Get(t.Context(), id, "", about.ClusterIDName) == nil })
+	until.True(t, "it has set the cluster id", func() bool {
+		return env.Admin.Get(t.Context(), id, "",
+			about.ClusterIDName) == nil
+	})
 	if id.Spec.Value != memberenv.ID {
 		t.Errorf("cluster id = %q, want %q", id.Spec.Value, memberenv.ID)
 	}
@@ -147,7 +150,8 @@ func TestKindsChanged(t *testing.T) {
 // A member's API server that cannot be reached is waited for: the lease is not given up meanwhile.
 func TestAwaitKinds(t *testing.T) {
 	log := &logtest.Recorder{}
-	cfg, err := Config{Local: &rest.Config{Host: "::"}, Broker: "none", Namespace: wellknown.ControllerNamespace, Log: log}.complete()
+	cfg, err := Config{Local: &rest.Config{Host: "::"}, Broker: "none", Namespace: wellknown.ControllerNamespace,
+		Log: log}.complete()
 	if err != nil {
 		t.Fatal(err)
 	}

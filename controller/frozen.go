@@ -19,8 +19,8 @@ const (
 	frozenAgain = time.Minute
 )
 
-// A frozenNote saves which freeze reasons are in force, so that commands can show them (docs/spec/explain.md 1), and beside them which namespaces
-// take part.
+// A frozenNote saves which freeze reasons are in force, so that commands can show them (docs/spec/explain.md 1), and
+// beside them which namespaces take part.
 type frozenNote struct {
 	note    member.LeaseNote
 	choice  member.LeaseNote
@@ -40,8 +40,10 @@ func newFrozenNote(m *member.Cluster, cfg Config, f *safety.Freezes) *frozenNote
 		chosen.Selector = cfg.NamespaceLabels.String()
 	}
 	return &frozenNote{
-		note:    member.LeaseNote{Cluster: m, Namespace: cfg.Namespace, Lease: wellknown.ControllerLease, Key: wellknown.AnnotationFrozen},
-		choice:  member.LeaseNote{Cluster: m, Namespace: cfg.Namespace, Lease: wellknown.ControllerLease, Key: wellknown.AnnotationNamespaces},
+		note: member.LeaseNote{Cluster: m, Namespace: cfg.Namespace, Lease: wellknown.ControllerLease,
+			Key: wellknown.AnnotationFrozen},
+		choice: member.LeaseNote{Cluster: m, Namespace: cfg.Namespace, Lease: wellknown.ControllerLease,
+			Key: wellknown.AnnotationNamespaces},
 		chosen:  chosen.String(),
 		freezes: f, log: cfg.Log,
 	}
@@ -89,7 +91,8 @@ func (f *frozenNote) inForce(now time.Time) (key, text string) {
 		}
 		key += in.Reason.String() + " " + string(in.Code) + "\n"
 		all = append(all, wellknown.Freeze{
-			Reason: in.Reason.String(), Code: string(in.Code), Detail: in.Detail, Suspends: in.Suspends, Imports: in.StopsImports(), Since: in.Since,
+			Reason: in.Reason.String(), Code: string(in.Code), Detail: in.Detail, Suspends: in.Suspends,
+			Imports: in.StopsImports(), Since: in.Since,
 		})
 	}
 	return key, wellknown.FormatFreezes(all)

@@ -24,13 +24,14 @@ func TestFrozenNote(t *testing.T) {
 	env := memberenv.New(t)
 	env.Join()
 	i := env.Start()
-	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: wellknown.ControllerNamespace, Name: wellknown.ControllerLease}}
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: wellknown.ControllerNamespace,
+		Name: wellknown.ControllerLease}}
 	const put = "PUT " + wellknown.ControllerNamespace + "/leases/" + wellknown.ControllerLease
 	cfg := Defaults()
 	cfg.Namespace, cfg.Log = wellknown.ControllerNamespace, i.Log
 	f, now := newFrozenNote(i.Member, cfg, i.Freezes), time.Now()
-	// save saves so long after now, and returns the annotation. Freezes begin by the clock, so what is later is hours later: more than
-	// the test takes until then.
+	// save saves so long after now, and returns the annotation. Freezes begin by the clock, so what is later is hours
+	// later: more than the test takes until then.
 	save := func(later time.Duration) string {
 		t.Helper()
 		if err := f.save(t.Context(), now.Add(later)); err != nil {
@@ -60,7 +61,8 @@ func TestFrozenNote(t *testing.T) {
 	}
 	first := save(time.Hour)
 	got := wellknown.ParseFreezes(first)
-	if len(got) != 1 || got[0].Reason != "broker_identity" || got[0].Code != "cluster-cloned" || got[0].Detail != "first" || got[0].Suspends == "" || got[0].Since.IsZero() {
+	if len(got) != 1 || got[0].Reason != "broker_identity" || got[0].Code != "cluster-cloned" ||
+		got[0].Detail != "first" || got[0].Suspends == "" || got[0].Since.IsZero() {
 		t.Errorf("annotation = %s, want the reason with its code, detail, and what is suspended", first)
 	}
 	i.Freezes.SetFor(safety.BrokerIdentity, reason.ClusterCloned, "second")
@@ -98,7 +100,8 @@ func TestFrozenNote(t *testing.T) {
 	}
 }
 
-// frozenByDeletion deletes the membership by hand: the Lease says that the instance is frozen, until the property is back.
+// frozenByDeletion deletes the membership by hand: the Lease says that the instance is frozen, until the property is
+// back.
 func frozenByDeletion(t *testing.T, env *memberenv.Env) {
 	t.Helper()
 	freezes := func(ctx context.Context) []wellknown.Freeze {
@@ -111,7 +114,8 @@ func frozenByDeletion(t *testing.T, env *memberenv.Env) {
 	env.Delete(&aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: about.ClusterSetName}})
 	until.True(t, "its Lease says that it is frozen", func() bool {
 		all := freezes(t.Context())
-		return len(all) == 1 && all[0].Reason == safety.BrokerIdentity.String() && all[0].Code == string(reason.MembershipDeleted)
+		return len(all) == 1 && all[0].Reason == safety.BrokerIdentity.String() &&
+			all[0].Code == string(reason.MembershipDeleted)
 	})
 	env.JoinSet()
 	until.True(t, "its Lease says that it is not frozen", func() bool { return len(freezes(t.Context())) == 0 })

@@ -20,7 +20,8 @@ import (
 )
 
 // An Option is one setting: a directive of the Corefile, and with "-" for "_" a flag of the command
-// (docs/spec/controller.md 1.3). docs/controller.md and the schema of the chart's values are generated from all options.
+// (docs/spec/controller.md 1.3). docs/controller.md and the schema of the chart's values are generated from all
+// options.
 type Option struct {
 	Name     string
 	Args     string // in the notation of README.md
@@ -63,7 +64,8 @@ func membership() []Option {
 			Rare: "where the cluster was not joined by `clusterset join`, which sets the ClusterProperty",
 		},
 		{
-			Name: "controller_namespace", Args: "NS", Default: wellknown.ControllerNamespace, Min: 1, Max: 1, Set: (*Config).setNamespace,
+			Name: "controller_namespace", Args: "NS", Default: wellknown.ControllerNamespace, Min: 1, Max: 1,
+			Set:  (*Config).setNamespace,
 			Help: "namespace of the controller's Lease and its broker credential",
 			Text: "In a Pod the default is the namespace of the Pod.",
 			Rare: "where the controller runs outside of a Pod, for another namespace",
@@ -98,7 +100,8 @@ func membership() []Option {
 			Rare: "where a minute is too long, or the link to the broker is often away for longer",
 		},
 		{
-			Name: "on_expiry", Args: "last_resort [DURATION]|remove|keep", Default: "last_resort", Min: 1, Max: 2, Set: (*Config).setOnExpiry,
+			Name: "on_expiry", Args: "last_resort [DURATION]|remove|keep", Default: "last_resort", Min: 1, Max: 2,
+			Set:  (*Config).setOnExpiry,
 			Help: "action on the endpoints of a silent member",
 			Text: "`last_resort`: endpoints that were ready stay, for **DURATION** (1h), for the ports and IP families of a service for which no other cluster has a " +
 				"ready one. `remove` removes all, as KEP-1645 wants. `keep` keeps all as they are, without end.",
@@ -120,12 +123,14 @@ func imports() []Option {
 			Rare: "`lighthouse` to merge as Lighthouse does, `first` where a wrong merge is worse than none",
 		},
 		{
-			Name: "affinity", Args: "local|region|remote|none [DELAY]", Default: "none 10s", Min: 1, Max: 2, Set: (*Config).setAffinity,
+			Name: "affinity", Args: "local|region|remote|none [DELAY]", Default: "none 10s", Min: 1, Max: 2,
+			Set:  (*Config).setAffinity,
 			Help: "clusters that traffic goes to first, and how long they must have been back before it returns",
 			Text: "It counts where neither the Namespace nor exports say so ([above](#which-clusters-traffic-goes-to)). **DELAY** is from 0s to 1h.",
 		},
 		{
-			Name: "exported_affinity", Args: "on|off", Default: "on", Min: 1, Max: 1, Set: toggle(func(c *Config) *bool { return &c.ExportedAffinity }),
+			Name: "exported_affinity", Args: "on|off", Default: "on", Min: 1, Max: 1,
+			Set:  toggle(func(c *Config) *bool { return &c.ExportedAffinity }),
 			Help: "follow the clusters and zones that exports prefer",
 			Rare: "`off` where other members must not steer traffic",
 		},
@@ -138,13 +143,15 @@ func imports() []Option {
 				"after `create` is an error.",
 		},
 		{
-			Name: "legacy_conditions", Args: "on|off", Default: "off", Min: 1, Max: 1, Set: toggle(func(c *Config) *bool { return &c.LegacyConditions }),
+			Name: "legacy_conditions", Args: "on|off", Default: "off", Min: 1, Max: 1,
+			Set:  toggle(func(c *Config) *bool { return &c.LegacyConditions }),
 			Help: "also write the conditions of the first version of KEP-1645",
 			Text: "They are `Initialized` and `Exported` of ServiceExports.",
 			Rare: "where a program waits for them",
 		},
 		{
-			Name: "aggregate_view", Args: "on|off", Default: "off", Min: 1, Max: 1, Set: toggle(func(c *Config) *bool { return &c.AggregateView }),
+			Name: "aggregate_view", Args: "on|off", Default: "off", Min: 1, Max: 1,
+			Set:  toggle(func(c *Config) *bool { return &c.AggregateView }),
 			Help: "publish merged imports on the broker for people to read",
 			Text: "The member with the oldest export of a service does, in its namespace there; it needs `clusterset broker init --aggregate-view`.",
 			Rare: "where people look at the broker with kubectl",
@@ -310,11 +317,12 @@ func (c *Config) setAffinity(args []string) error {
 	return nil
 }
 
-// createWord before the namespaces creates those that are missing. A namespace of that name cannot be the first one, unless the word precedes it.
+// createWord before the namespaces creates those that are missing. A namespace of that name cannot be the first one,
+// unless the word precedes it.
 const createWord = "create"
 
-// setNamespaces takes names, or one selector: its requirements may be arguments of their own. A label alone reads as a name;
-// "label=" and the like say that it is a selector.
+// setNamespaces takes names, or one selector: its requirements may be arguments of their own. A label alone reads as a
+// name; "label=" and the like say that it is a selector.
 func (c *Config) setNamespaces(args []string) error {
 	create := args[0] == createWord
 	if create {
@@ -330,7 +338,9 @@ func (c *Config) setNamespaces(args []string) error {
 		return fmt.Errorf("%q: want names of namespaces, or a label selector such as team=a", selector)
 	}
 	if create {
-		return fmt.Errorf("%q after %s: want names of namespaces, or no further words, since a missing namespace has no labels", selector, createWord)
+		return fmt.Errorf(
+			"%q after %s: want names of namespaces, or no further words, since a missing namespace has no labels", selector,
+			createWord)
 	}
 	c.Namespaces, c.NamespaceLabels, c.CreateNamespaces = nil, s, false
 	return nil

@@ -45,11 +45,18 @@ func TestOptions(t *testing.T) {
 		{"vip derived", func(*Config) {}},
 		{"vip none", func(c *Config) { c.VIP = merge.NoVIP }},
 		{"vip cidr", func(c *Config) { c.VIP = merge.CIDR }},
-		{"vip cidr 10.200.0.0/14", func(c *Config) { c.VIP, c.VIPNetworks.IPv4 = merge.CIDR, netip.MustParsePrefix("10.200.0.0/14") }},
-		{"vip cidr fd00:200::/96", func(c *Config) { c.VIP, c.VIPNetworks.IPv6 = merge.CIDR, netip.MustParsePrefix("fd00:200::/96") }},
+		{"vip cidr 10.200.0.0/14", func(c *Config) {
+			c.VIP, c.VIPNetworks.IPv4 = merge.CIDR,
+				netip.MustParsePrefix("10.200.0.0/14")
+		}},
+		{"vip cidr fd00:200::/96", func(c *Config) {
+			c.VIP, c.VIPNetworks.IPv6 = merge.CIDR,
+				netip.MustParsePrefix("fd00:200::/96")
+		}},
 		{"vip cidr fd00:200::/96 10.200.0.0/14", func(c *Config) {
 			c.VIP = merge.CIDR
-			c.VIPNetworks = merge.VIPNetworks{IPv4: netip.MustParsePrefix("10.200.0.0/14"), IPv6: netip.MustParsePrefix("fd00:200::/96")}
+			c.VIPNetworks = merge.VIPNetworks{IPv4: netip.MustParsePrefix("10.200.0.0/14"),
+				IPv6: netip.MustParsePrefix("fd00:200::/96")}
 		}},
 		{"endpoints service_ip", func(c *Config) { c.Endpoints = export.ServiceIP }},
 		{"service_cidr 10.96.0.0/12 fd00::/108", func(c *Config) {
@@ -68,7 +75,10 @@ func TestOptions(t *testing.T) {
 		{"merge first", func(c *Config) { c.Merge = merge.First }},
 		{"import_namespaces b a b", func(c *Config) { c.Namespaces = []string{"a", "b"} }},
 		{"import_namespaces create", func(c *Config) { c.CreateNamespaces = true }},
-		{"import_namespaces create create b", func(c *Config) { c.CreateNamespaces, c.Namespaces = true, []string{"b", "create"} }},
+		{"import_namespaces create create b", func(c *Config) {
+			c.CreateNamespaces, c.Namespaces = true,
+				[]string{"b", "create"}
+		}},
 		{"import_namespaces b create", func(c *Config) { c.Namespaces = []string{"b", "create"} }},
 		{"legacy_conditions on", func(c *Config) { c.LegacyConditions = true }},
 		{"aggregate_view on", func(c *Config) { c.AggregateView = true }},
@@ -102,7 +112,8 @@ func TestImportNamespacesTakesSelectors(t *testing.T) {
 	}
 }
 
-// What is out of range is rejected with the value and what is wanted; how many words there may be is part of the option.
+// What is out of range is rejected with the value and what is wanted; how many words there may be is part of the
+// option.
 func TestOptionsReject(t *testing.T) {
 	for _, tt := range []struct{ line, want string }{
 		{"cluster_id East", "East"},
@@ -152,7 +163,8 @@ func TestOptionsReject(t *testing.T) {
 			t.Errorf("%s: rejected, yet the Config changed", tt.line)
 		}
 	}
-	for _, line := range []string{"broker", "broker a b c", "cluster_id", "vip", "vip cidr 1.0.0.0/8 ::/8 x", "lease", "lease 1s 3s 5s", "import_namespaces", "service_cidr"} {
+	for _, line := range []string{"broker", "broker a b c", "cluster_id", "vip", "vip cidr 1.0.0.0/8 ::/8 x", "lease",
+		"lease 1s 3s 5s", "import_namespaces", "service_cidr"} {
 		c := Defaults()
 		if ok, _ := setOption(t, &c, line); ok {
 			t.Errorf("%s: taken, want another number of words", line)

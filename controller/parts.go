@@ -38,7 +38,8 @@ const (
 	kindsPeriod      = 5 * time.Minute
 )
 
-// parts are everything that acts for one identity of this cluster during a term. Each is complete; none points back here.
+// parts are everything that acts for one identity of this cluster during a term. Each is complete; none points back
+// here.
 type parts struct {
 	cfg     Config
 	kinds   member.Kinds
@@ -79,26 +80,25 @@ func newParts(ctx context.Context, cfg Config, guarded guard, own ownCluster) (*
 	}
 	id, credential := identity.Of(m, link), identity.NewCredential(link, cfg.Metrics)
 	b, memory, err := newBroker(ctx, cfg, m, broker.Config{
-		REST: guarded(credential.Config(), sideBroker), Namespace: link.Namespace, ClusterID: id.ClusterID, UID: id.BrokerUID, Barrier: barrier,
+		REST: guarded(credential.Config(), sideBroker), Namespace: link.Namespace, ClusterID: id.ClusterID,
+		UID: id.BrokerUID, Barrier: barrier,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("controller: %w", err)
 	}
-	requeue := requeuer{
-		member: m, broker: b,
-		exports: newQueue(queueExports, cfg.Log, cfg.Metrics), imports: newQueue(queueImports, cfg.Log, cfg.Metrics),
-	}
+	requeue := requeuer{member: m, broker: b,
+		exports: newQueue(queueExports, cfg.Log, cfg.Metrics), imports: newQueue(queueImports, cfg.Log, cfg.Metrics)}
 	freezes := safety.NewFreezes(cfg.Log, cfg.Metrics, requeue.all)
 	p := &parts{cfg: cfg, kinds: own.kinds, barrier: barrier, member: m, broker: b, requeue: requeue, freezes: freezes}
+	o := &identity.Original{Member: m, Broker: b, Namespace: cfg.Namespace, TTL: cfg.TTL, Sent: own.sent}
 	p.membership = identity.NewMembership(identity.MembershipConfig{
-		Member: m, Broker: b, Identity: id, Original: &identity.Original{Member: m, Broker: b, Namespace: cfg.Namespace, TTL: cfg.TTL, Sent: own.sent},
-		Namespace: link.Namespace, Credential: credential,
+		Member: m, Broker: b, Identity: id, Original: o, Namespace: link.Namespace, Credential: credential,
 		Freezes: freezes, Metrics: cfg.Metrics, Log: cfg.Log,
 	})
 	p.renewal = &identity.Renewal{Credential: credential, Broker: b, Member: m, Namespace: cfg.Namespace, Log: cfg.Log}
 	p.expiry, err = safety.NewExpiry(ctx, safety.ExpiryConfig{
-		Member: m, Broker: b, ClusterID: id.ClusterID, Namespace: cfg.Namespace, Freezes: freezes, TTL: p.ttl, OnExpiry: cfg.OnExpiry, Log: cfg.Log,
-		Barrier: barrier, Requeue: requeue.imports.AddAll,
+		Member: m, Broker: b, ClusterID: id.ClusterID, Namespace: cfg.Namespace, Freezes: freezes, TTL: p.ttl,
+		OnExpiry: cfg.OnExpiry, Log: cfg.Log, Barrier: barrier, Requeue: requeue.imports.AddAll,
 	})
 	if err != nil {
 		b.Close()
@@ -106,10 +106,12 @@ func newParts(ctx context.Context, cfg Config, guarded guard, own ownCluster) (*
 	}
 	p.exporter = exporter.New(exporter.Config{
 		Member: m, Broker: b, Membership: p.membership, Freezes: freezes, Conditions: conditions, Metrics: cfg.Metrics,
-		Log: cfg.Log, TTL: p.ttl, Namespace: cfg.Namespace, Policy: cfg.policy(), Endpoints: cfg.Endpoints, Merge: cfg.mergeOptions(),
+		Log: cfg.Log, TTL: p.ttl, Namespace: cfg.Namespace, Policy: cfg.policy(), Endpoints: cfg.Endpoints,
+		Merge:            cfg.mergeOptions(),
 		Silent:           func(cluster string) bool { return p.expiry.Result().Silent(cluster) },
 		LegacyConditions: cfg.LegacyConditions, Aggregates: cfg.AggregateView,
-		RequeueNow: requeue.exportNow, Requeue: requeue.exportLater, Retry: requeue.exports.AddAfter, RequeueAll: requeue.exports.AddAll,
+		RequeueNow: requeue.exportNow, RequeueAll: requeue.exports.AddAll,
+		Requeue: requeue.exportLater, Retry: requeue.exports.AddAfter,
 	})
 	p.heartbeat = &identity.Heartbeat{
 		Membership: p.membership, Memory: memory, Broker: b, Renew: cfg.Renew, Pace: p.pace, Log: cfg.Log,
@@ -118,24 +120,28 @@ func newParts(ctx context.Context, cfg Config, guarded guard, own ownCluster) (*
 	}
 	p.publication = &identity.Publication{
 		Membership: p.membership, Log: cfg.Log,
-		Status: v1alpha1.MemberStatus{Version: cfg.Version, Merge: string(cfg.Merge), VIP: merge.VIPSetting{Mode: cfg.VIP, Networks: cfg.VIPNetworks}.String()},
+		Status: v1alpha1.MemberStatus{Version: cfg.Version, Merge: string(cfg.Merge),
+			VIP: merge.VIPSetting{Mode: cfg.VIP, Networks: cfg.VIPNetworks}.String()},
 	}
 	p.importer = importer.New(importer.Config{
-		Member: m, Broker: b, Membership: p.membership, Own: p.exporter.Own(), Freezes: freezes, Expiry: p.expiry, Rejections: rejections, Conditions: conditions, Metrics: cfg.Metrics, Log: cfg.Log,
+		Member: m, Broker: b, Membership: p.membership, Own: p.exporter.Own(), Freezes: freezes, Expiry: p.expiry,
+		Rejections: rejections, Conditions: conditions, Metrics: cfg.Metrics, Log: cfg.Log,
 		Policy: cfg.policy(), Merge: cfg.mergeOptions(), Retry: requeue.imports.AddAfter,
-		ImportLacks: own.kinds.ImportLacks,
-		Selectors:   cfg.selectors(), ExportedAffinity: cfg.ExportedAffinity, FailbackDelay: cfg.FailbackDelay,
+		ImportLacks: own.kinds.ImportLacks, Selectors: cfg.selectors(), ExportedAffinity: cfg.ExportedAffinity,
+		FailbackDelay: cfg.FailbackDelay,
 	})
 	b.Handle(p.brokerHandlers(ctx, rejections))
 	return p, nil
 }
 
-// blind names a kind of this cluster that was not seen since a time, or a part of the inventory that the broker rejects, or returns "".
+// blind names a kind of this cluster that was not seen since a time, or a part of the inventory that the broker
+// rejects, or returns "".
 func (p *parts) blind(since time.Time) string {
 	return cmp.Or(p.member.Blind(since), p.exporter.Blind(since))
 }
 
-// pace returns how often the heartbeat is renewed, and how long others wait for the next one, with as many members as there are.
+// pace returns how often the heartbeat is renewed, and how long others wait for the next one, with as many members as
+// there are.
 func (p *parts) pace() (renew, ttl time.Duration) {
 	return liveness.Pace(p.cfg.Renew, p.cfg.TTL, p.broker.MemberCount())
 }
@@ -148,8 +154,9 @@ func (p *parts) ttl() time.Duration {
 // shown returns what the status page reads.
 func (p *parts) shown() *statuspage.Parts {
 	return &statuspage.Parts{
-		Member: p.member, Broker: p.broker, Membership: p.membership, Freezes: p.freezes, Expiry: p.expiry, Importer: p.importer,
-		Policy: p.cfg.policy(), TTL: p.ttl,
+		Member: p.member, Broker: p.broker, Membership: p.membership, Freezes: p.freezes, Expiry: p.expiry,
+		Importer: p.importer,
+		Policy:   p.cfg.policy(), TTL: p.ttl,
 	}
 }
 
@@ -167,7 +174,8 @@ func setClusterID(ctx context.Context, cfg Config, m *member.Cluster) {
 }
 
 // newBroker completes c, and makes a Broker that knows what an earlier process noted.
-func newBroker(ctx context.Context, cfg Config, m *member.Cluster, c broker.Config) (*broker.Broker, *identity.Memory, error) {
+func newBroker(ctx context.Context, cfg Config, m *member.Cluster, c broker.Config) (*broker.Broker, *identity.Memory,
+	error) {
 	memory, noted, err := identity.LoadMemory(ctx, m, cfg.Log, cfg.Namespace, c.UID)
 	if err != nil {
 		return nil, nil, err
@@ -179,12 +187,14 @@ func newBroker(ctx context.Context, cfg Config, m *member.Cluster, c broker.Conf
 	return b, memory, err
 }
 
-// checkInterval returns the time between two checks of an API server: short enough to notice a lost watch within half a TTL.
+// checkInterval returns the time between two checks of an API server: short enough to notice a lost watch within half a
+// TTL.
 func checkInterval(ttl time.Duration) time.Duration { return min(10*time.Second, ttl/6) }
 
 func (p *parts) brokerHandlers(ctx context.Context, rejections *importer.Rejections) broker.Handlers {
 	properties := newThrottle(ctx, func(string) int { return propertyBurst }, propertyPeriod)
-	changes := newThrottle(ctx, func(namespace string) int { return changeBurst + 4*p.broker.RecordsIn(namespace) }, changePeriod)
+	changes := newThrottle(ctx, func(namespace string) int { return changeBurst + 4*p.broker.RecordsIn(namespace) },
+		changePeriod)
 	return broker.Handlers{
 		Changed: func(c broker.Change) {
 			switch {
@@ -200,8 +210,8 @@ func (p *parts) brokerHandlers(ctx context.Context, rejections *importer.Rejecti
 	}
 }
 
-// heartbeats returns the heartbeat of each member, for the metrics. Where no member expires, by lease 0, the TTL that the member asks
-// for says when it should have renewed.
+// heartbeats returns the heartbeat of each member, for the metrics. Where no member expires, by lease 0, the TTL that
+// the member asks for says when it should have renewed.
 func (p *parts) heartbeats() map[string]metrics.Heartbeat {
 	all, ttl := make(map[string]metrics.Heartbeat), p.ttl()
 	for _, m := range p.broker.Liveness() {
@@ -229,7 +239,8 @@ func (p *parts) run(ctx context.Context) error {
 
 	g, ctx := errgroup.WithContext(ctx)
 	for _, run := range []func(context.Context) error{
-		p.broker.Run, p.expiry.Run, p.heartbeat.Run, p.publication.Run, p.renewal.Run, p.exporter.Run, newFrozenNote(p.member, p.cfg, p.freezes).run, p.review, p.watchKubeconfig, p.watchKinds,
+		p.broker.Run, p.expiry.Run, p.heartbeat.Run, p.publication.Run, p.renewal.Run, p.exporter.Run,
+		newFrozenNote(p.member, p.cfg, p.freezes).run, p.review, p.watchKubeconfig, p.watchKinds,
 	} {
 		g.Go(func() error { return run(ctx) })
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/queue"
 )
 
-// A requeuer maps changes to the services that have to be reconciled, and puts those into the queues. Its methods may be called
-// by several goroutines.
+// A requeuer maps changes to the services that have to be reconciled, and puts those into the queues. Its methods may
+// be called by several goroutines.
 type requeuer struct {
 	member           *member.Cluster
 	broker           *broker.Broker
@@ -41,9 +41,9 @@ func (r requeuer) exportLater(svc types.NamespacedName) { r.exports.Add(svc, que
 // exportNow queues the export of a changed service.
 func (r requeuer) exportNow(svc types.NamespacedName) { r.exports.Add(svc, queue.Live) }
 
-// brokerChanged queues a service whose records, slices or inventory entries changed, whichever member they belong to. Our own export is
-// reconciled, too: it is restored if someone else changed it, and follows the claims of others. A lost endpoint does not wait for other changes, and neither
-// does the end of an export.
+// brokerChanged queues a service whose records, slices or inventory entries changed, whichever member they belong to.
+// Our own export is reconciled, too: it is restored if someone else changed it, and follows the claims of others. A
+// lost endpoint does not wait for other changes, and neither does the end of an export.
 func (r requeuer) brokerChanged(c broker.Change) {
 	if r.concernsImport(c) {
 		addChange(r.imports, c.Member, c.Service, c.Initial, c.Urgent)
@@ -109,8 +109,8 @@ func (r requeuer) namespaceChanged(name string) {
 // ofThisCluster stands for a member where this cluster itself changed.
 const ofThisCluster = ""
 
-// addChange queues a service that a member changed, behind all others if it is one of the initial list. Lost endpoints do not wait for
-// its further changes (docs/spec/controller.md 10.3).
+// addChange queues a service that a member changed, behind all others if it is one of the initial list. Lost endpoints
+// do not wait for its further changes (docs/spec/controller.md 10.3).
 func addChange(q *queue.Queue, member string, svc types.NamespacedName, initial, lost bool) {
 	switch {
 	case lost:

@@ -57,13 +57,15 @@ func TestLostEndpointsAreUrgent(t *testing.T) {
 	}
 }
 
-// docs/spec/controller.md 9.4: repeated changes of one member have a bounded rate, ends and moves of endpoints do not, and no other member waits.
+// docs/spec/controller.md 9.4: repeated changes of one member have a bounded rate, ends and moves of endpoints do not,
+// and no other member waits.
 func TestChangesOfAMember(t *testing.T) {
 	i := memberenv.New(t).Start()
 	newQueue := func() *queue.Queue {
 		return queue.New(queue.Config{Name: "test", Log: i.Log, Failed: func() {}, Panicked: func() {}})
 	}
-	p := &parts{broker: i.Broker, requeue: requeuer{member: i.Member, broker: i.Broker, exports: newQueue(), imports: newQueue()}}
+	p := &parts{broker: i.Broker, requeue: requeuer{member: i.Member, broker: i.Broker, exports: newQueue(),
+		imports: newQueue()}}
 	changed, began := p.brokerHandlers(t.Context(), nil).Changed, time.Now()
 	queued := func(member string, altered bool) (n int) {
 		before, _ := p.requeue.imports.Waiting()
@@ -77,7 +79,8 @@ func TestChangesOfAMember(t *testing.T) {
 	for _, member := range []string{"west", "north"} {
 		n := queued(member, true)
 		if later := 2 * (int(time.Since(began)/changePeriod) + 1); n < changeBurst || n > changeBurst+later {
-			t.Errorf("%s: %d of %d changes count at once, want %d, and two for each second", member, n, 3*changeBurst, changeBurst)
+			t.Errorf("%s: %d of %d changes count at once, want %d, and two for each second", member, n, 3*changeBurst,
+				changeBurst)
 		}
 	}
 	if n := queued("west", false); n < 3*changeBurst {

@@ -22,8 +22,8 @@ import (
 // kindsRetry is the time between two checks of an API server that lacks what the controller needs.
 const kindsRetry = 30 * time.Second
 
-// A term is the time during which this instance leads. The parts of a term are built for one identity of this cluster and for
-// the kinds of its API server; when either changes, all parts end and new ones are built.
+// A term is the time during which this instance leads. The parts of a term are built for one identity of this cluster
+// and for the kinds of its API server; when either changes, all parts end and new ones are built.
 type term struct {
 	cfg      Config
 	instance string
@@ -54,7 +54,8 @@ func (t term) run(ctx context.Context) error {
 	return nil
 }
 
-// awaitKinds returns when the API server of this cluster has all kinds that are needed. It reports false if ctx ends first.
+// awaitKinds returns when the API server of this cluster has all kinds that are needed. It reports false if ctx ends
+// first.
 func (t term) awaitKinds(ctx context.Context) (member.Kinds, bool) {
 	var failure logging.OnChange[string]
 	for {
@@ -90,8 +91,8 @@ func checkKinds(ctx context.Context, cfg *rest.Config) (member.Kinds, error) {
 	return member.CheckKinds(ctx, client)
 }
 
-// act follows the member's API server, and builds and runs all parts once its caches are complete. It returns nil when ctx
-// ends, or why the parts have to be built again.
+// act follows the member's API server, and builds and runs all parts once its caches are complete. It returns nil when
+// ctx ends, or why the parts have to be built again.
 func (t term) act(ctx context.Context, kinds member.Kinds) error {
 	config := t.guard(t.cfg.Local, sideLocal)
 	rejections := importer.NewRejections(t.cfg.Log, t.cfg.Metrics)
@@ -118,7 +119,8 @@ func (t term) act(ctx context.Context, kinds member.Kinds) error {
 		if !awaitSynced(ctx, m) {
 			return nil
 		}
-		own := ownCluster{conditions: member.NewConditions(m, events, t.cfg.Log), kinds: kinds, rejections: rejections, barrier: barrier, sent: t.sent}
+		own := ownCluster{conditions: member.NewConditions(m, events, t.cfg.Log), kinds: kinds, rejections: rejections,
+			barrier: barrier, sent: t.sent}
 		p, err := newParts(ctx, t.cfg, t.guard, own)
 		if err != nil {
 			return err
@@ -140,6 +142,7 @@ func (t term) guard(cfg *rest.Config, side string) *rest.Config {
 
 // awaitSynced returns when the caches of this cluster are complete. It reports false if ctx ends first.
 func awaitSynced(ctx context.Context, m *member.Cluster) bool {
-	err := wait.PollUntilContextCancel(ctx, 20*time.Millisecond, true, func(context.Context) (bool, error) { return m.Synced(), nil })
+	err := wait.PollUntilContextCancel(ctx, 20*time.Millisecond, true,
+		func(context.Context) (bool, error) { return m.Synced(), nil })
 	return err == nil && ctx.Err() == nil
 }

@@ -8,21 +8,23 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Changes of ClusterProperties that each other member may make take effect at once for as many as propertyBurst, then one in propertyPeriod: each has all
-// services reconciled, and may have them written.
+// Changes of ClusterProperties that each other member may make take effect at once for as many as propertyBurst, then
+// one in propertyPeriod: each has all services reconciled, and may have them written.
 const (
 	propertyBurst  = 10
 	propertyPeriod = 30 * time.Second
 )
 
-// Changes of its records and of the entries of its inventory take effect at once for as many as four times its records and changeBurst, then one in
-// changePeriod: each may have an import and the status of exports written. So an edit of all exports and its revert do not wait.
+// Changes of its records and of the entries of its inventory take effect at once for as many as four times its records
+// and changeBurst, then one in changePeriod: each may have an import and the status of exports written. So an edit of
+// all exports and its revert do not wait.
 const (
 	changeBurst  = 100
 	changePeriod = time.Second
 )
 
-// A throttle bounds how often each member has something done. The last of its calls for a service always counts, if late.
+// A throttle bounds how often each member has something done. The last of its calls for a service always counts, if
+// late.
 type throttle struct {
 	burst  func(member string) int
 	period time.Duration

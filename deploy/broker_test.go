@@ -37,14 +37,15 @@ func ptr[T any](v T) *T { return &v }
 
 func namespaceOf(id string) string { return broker.NamespaceName("clusterset", id) }
 
-// join makes what the policies look at: Member, namespace, service account, the binding for addresses. The account may do
-// everything, so that nothing but the policies refuses.
+// join makes what the policies look at: Member, namespace, service account, the binding for addresses. The account may
+// do everything, so that nothing but the policies refuses.
 func join(t *testing.T, c *controlplane.ControlPlane, id string, spec v1alpha1.MemberSpec) {
 	t.Helper()
 	ns := namespaceOf(id)
 	spec.Namespace, spec.KubeSystemUID = ns, "721ab723-13bc-11e5-aec2-42010af0021e"
 	apply(t, c,
-		&v1alpha1.Member{TypeMeta: kind(v1alpha1.GroupVersion, "Member"), ObjectMeta: metav1.ObjectMeta{Name: id}, Spec: spec},
+		&v1alpha1.Member{TypeMeta: kind(v1alpha1.GroupVersion, "Member"), ObjectMeta: metav1.ObjectMeta{Name: id},
+			Spec: spec},
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns, Labels: map[string]string{broker.LabelClusterID: id}}},
 		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: broker.ServiceAccount}},
 		&rbacv1.ClusterRoleBinding{
@@ -72,14 +73,16 @@ func kind(gv fmt.Stringer, name string) metav1.TypeMeta {
 func exported(id string, o export.Options) (*v1alpha1.ExportedService, *discoveryv1.EndpointSlice) {
 	o.ClusterID, o.BrokerNamespace, o.Namespace = id, namespaceOf(id), export.Allowed
 	exp := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{
-		Namespace: "shop", Name: "db", Generation: 1, CreationTimestamp: metav1.NewTime(time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)),
+		Namespace: "shop", Name: "db", Generation: 1, CreationTimestamp: metav1.NewTime(time.Date(2026, 3, 1, 9, 0, 0, 0,
+			time.UTC)),
 	}}
 	exp.Spec.ExportedLabels = map[string]string{"tier": "gold", "example.org/team": "a"}
 	service := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db"},
 		Spec: corev1.ServiceSpec{
-			Type: corev1.ServiceTypeClusterIP, ClusterIP: "10.96.0.5", ClusterIPs: []string{"10.96.0.5"}, IPFamilies: []corev1.IPFamily{"IPv4"},
-			Ports: []corev1.ServicePort{{Name: "pg", Protocol: corev1.ProtocolTCP, Port: 5432}},
+			Type: corev1.ServiceTypeClusterIP, ClusterIP: "10.96.0.5", ClusterIPs: []string{"10.96.0.5"},
+			IPFamilies: []corev1.IPFamily{"IPv4"},
+			Ports:      []corev1.ServicePort{{Name: "pg", Protocol: corev1.ProtocolTCP, Port: 5432}},
 		},
 	}
 	source := &discoveryv1.EndpointSlice{
@@ -113,19 +116,23 @@ func slice(spoil func(*discoveryv1.EndpointSlice)) runtime.Object {
 
 func lease(id, name string) runtime.Object {
 	return &coordinationv1.Lease{
-		TypeMeta: kind(coordinationv1.SchemeGroupVersion, "Lease"), ObjectMeta: metav1.ObjectMeta{Namespace: namespaceOf(id), Name: name},
+		TypeMeta:   kind(coordinationv1.SchemeGroupVersion, "Lease"),
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespaceOf(id), Name: name},
 	}
 }
 
 func view(id string) runtime.Object {
 	return &mcsv1beta1.ServiceImport{
-		TypeMeta: kind(mcsv1beta1.GroupVersion, "ServiceImport"), ObjectMeta: metav1.ObjectMeta{Namespace: namespaceOf(id), Name: "db.shop"},
-		Spec: mcsv1beta1.ServiceImportSpec{Type: mcsv1beta1.Headless, Ports: []mcsv1beta1.ServicePort{}, IPFamilies: []corev1.IPFamily{"IPv4"}},
+		TypeMeta:   kind(mcsv1beta1.GroupVersion, "ServiceImport"),
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespaceOf(id), Name: "db.shop"},
+		Spec: mcsv1beta1.ServiceImportSpec{Type: mcsv1beta1.Headless, Ports: []mcsv1beta1.ServicePort{},
+			IPFamilies: []corev1.IPFamily{"IPv4"}},
 	}
 }
 
 func configMap(ns string) runtime.Object {
-	return &corev1.ConfigMap{TypeMeta: kind(corev1.SchemeGroupVersion, "ConfigMap"), ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "x"}}
+	return &corev1.ConfigMap{TypeMeta: kind(corev1.SchemeGroupVersion, "ConfigMap"),
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "x"}}
 }
 
 func tokenRequest(ns string, spec ...authenticationv1.TokenRequestSpec) runtime.Object {
@@ -177,7 +184,10 @@ func testTokens(t *testing.T, c *controlplane.ControlPlane, client dynamic.Inter
 	apply(t, c, &corev1.Namespace{TypeMeta: kind(corev1.SchemeGroupVersion, "Namespace"), ObjectMeta: metav1.ObjectMeta{
 		Name: east, Labels: map[string]string{broker.LabelClusterID: "east"}, Annotations: grant.Annotations(),
 	}})
-	until.OK(t, "the grant", func(ctx context.Context) error { return rejected(request(ctx, lives(2*time.Hour)), "at most 1h0m0s,") })
+	until.OK(t, "the grant", func(ctx context.Context) error {
+		return rejected(request(ctx, lives(2*time.Hour)),
+			"at most 1h0m0s,")
+	})
 	const alone = "for this API server alone"
 	for _, tt := range []struct {
 		name    string
@@ -188,7 +198,8 @@ func testTokens(t *testing.T, c *controlplane.ControlPlane, client dynamic.Inter
 		{"audiences that are filled in", authenticationv1.TokenRequestSpec{}, ""},
 		{"an audience of the grant", authenticationv1.TokenRequestSpec{Audiences: own}, ""},
 		{"another audience", authenticationv1.TokenRequestSpec{Audiences: []string{"vault.example"}}, alone},
-		{"another audience besides", authenticationv1.TokenRequestSpec{Audiences: append([]string{"vault.example"}, own...)}, alone},
+		{"another audience besides", authenticationv1.TokenRequestSpec{Audiences: append([]string{"vault.example"}, own...)},
+			alone},
 		{"bound to an object", authenticationv1.TokenRequestSpec{BoundObjectRef: &authenticationv1.BoundObjectReference{
 			Kind: "Secret", APIVersion: "v1", Name: "x",
 		}}, alone},
@@ -241,7 +252,8 @@ func (w write) do(ctx context.Context, client dynamic.Interface) error {
 	case "deletecollection":
 		err = r.DeleteCollection(ctx, metav1.DeleteOptions{DryRun: dryRun}, metav1.ListOptions{})
 	case "apply":
-		_, err = r.Apply(ctx, w.name, u, metav1.ApplyOptions{FieldManager: wellknown.ManagerExporter, Force: true, DryRun: dryRun}, sub...)
+		_, err = r.Apply(ctx, w.name, u, metav1.ApplyOptions{FieldManager: wellknown.ManagerExporter, Force: true,
+			DryRun: dryRun}, sub...)
 	default:
 		if len(sub) > 0 {
 			u.SetName(w.name) // the client takes it from there
@@ -379,7 +391,8 @@ func TestBrokerWrites(t *testing.T) {
 		{"withdraw all", write{verb: "deletecollection", object: record(nil)}, ""},
 		{"slice", write{object: slice(named("db.shop.0123456789abcdef"))}, ""},
 		{"slice for a zone and a region", write{object: slice(func(s *discoveryv1.EndpointSlice) {
-			s.Name, s.Labels[broker.LabelForZone], s.Labels[broker.LabelForRegion] = "db.shop.0123456789abcde0", strings.Repeat("z", 63), "r"
+			s.Name, s.Labels[broker.LabelForZone], s.Labels[broker.LabelForRegion] = "db.shop.0123456789abcde0",
+				strings.Repeat("z", 63), "r"
 		})}, ""},
 		{"slice, again", write{verb: "update", object: current(slice(nil), slicesGVR)}, ""},
 		{"withdraw slice", write{verb: "delete", object: slice(nil)}, ""},
@@ -396,24 +409,33 @@ func TestBrokerWrites(t *testing.T) {
 		}}, ""},
 
 		// What belongs to others.
-		{"someone else's record", write{verb: "update", object: current(inWest(record(nil)), v1alpha1.ExportedServices)}, nothingElse},
+		{"someone else's record", write{verb: "update", object: current(inWest(record(nil)), v1alpha1.ExportedServices)},
+			nothingElse},
 		{"record in someone else's namespace", write{object: inWest(fresh(func(*v1alpha1.ExportedService) {}))}, nothingElse},
 		{"withdraw someone else's record", write{verb: "delete", object: inWest(record(nil))}, nothingElse},
 		{"withdraw all of someone else's", write{verb: "deletecollection", object: inWest(record(nil))}, nothingElse},
 		{"someone else's slice", write{verb: "update", object: current(inWest(slice(nil)), slicesGVR)}, nothingElse},
 		{"withdraw someone else's slice", write{verb: "delete", object: inWest(slice(nil))}, nothingElse},
-		{"someone else's heartbeat", write{verb: "update", object: current(lease("west", broker.HeartbeatName), leasesGVR)}, nothingElse},
+		{"someone else's heartbeat", write{verb: "update", object: current(lease("west", broker.HeartbeatName), leasesGVR)},
+			nothingElse},
 		{"someone else's view", write{verb: "update", object: current(view("west"), viewsGVR)}, nothingElse},
-		{"status of someone else's Member", write{verb: "update", object: member("west", status), subresource: "status"}, nothingElse},
-		{"someone else's token", write{object: tokenRequest(west), name: broker.ServiceAccount, subresource: "token"}, nothingElse},
+		{"status of someone else's Member", write{verb: "update", object: member("west", status), subresource: "status"},
+			nothingElse},
+		{"someone else's token", write{object: tokenRequest(west), name: broker.ServiceAccount, subresource: "token"},
+			nothingElse},
 		{"kube-system", write{object: configMap("kube-system")}, nothingElse},
 
 		// What is nobody's.
-		{"its Member", write{verb: "update", object: member("east", func(m *v1alpha1.Member) { m.Spec.VIPCIDR = "243.0.0.0/8" })}, nothingElse},
-		{"a Member", write{object: member("east", func(m *v1alpha1.Member) { m.Name, m.ResourceVersion, m.UID = "north", "", "" })}, nothingElse},
+		{"its Member", write{verb: "update", object: member("east",
+			func(m *v1alpha1.Member) { m.Spec.VIPCIDR = "243.0.0.0/8" })}, nothingElse},
+		{"a Member", write{object: member("east", func(m *v1alpha1.Member) {
+			m.Name, m.ResourceVersion, m.UID = "north", "",
+				""
+		})}, nothingElse},
 		{"delete its Member", write{verb: "delete", object: member("east", status)}, nothingElse},
 		{"its namespace", write{verb: "update", object: &corev1.Namespace{
-			TypeMeta: kind(corev1.SchemeGroupVersion, "Namespace"), ObjectMeta: metav1.ObjectMeta{Name: east, Labels: map[string]string{broker.LabelClusterID: "west"}},
+			TypeMeta:   kind(corev1.SchemeGroupVersion, "Namespace"),
+			ObjectMeta: metav1.ObjectMeta{Name: east, Labels: map[string]string{broker.LabelClusterID: "west"}},
 		}}, nothingElse},
 		{"something else in its namespace", write{object: configMap(east)}, nothingElse},
 		{"rights in its namespace", write{object: &rbacv1.RoleBinding{
@@ -429,30 +451,60 @@ func TestBrokerWrites(t *testing.T) {
 
 		// What does not fit, in an inventory.
 		{"someone else's inventory", write{object: inWest(inventory("3f", nil))}, nothingElse},
-		{"inventory: label", write{object: inventory("3e", func(i *v1alpha1.Inventory) { i.Labels = map[string]string{"a": "b"} })}, bareInventory},
-		{"inventory: annotation", write{object: inventory("3e", func(i *v1alpha1.Inventory) { i.Annotations = map[string]string{"a": "b"} })}, bareInventory},
+		{"inventory: label", write{object: inventory("3e", func(
+			i *v1alpha1.Inventory) {
+			i.Labels = map[string]string{"a": "b"}
+		})}, bareInventory},
+		{"inventory: annotation", write{object: inventory("3e",
+			func(i *v1alpha1.Inventory) { i.Annotations = map[string]string{"a": "b"} })}, bareInventory},
 		{"inventory: name, by the CRD", write{object: inventory("40", nil)}, "has to be 00 to 3f"},
 
 		// What does not fit, in a record.
-		{"record: source-cluster of another", write{object: fresh(func(r *v1alpha1.ExportedService) { r.Labels[mcsv1beta1.LabelSourceCluster] = "west" })}, ownCluster},
-		{"record: no source-cluster", write{object: fresh(func(r *v1alpha1.ExportedService) { delete(r.Labels, mcsv1beta1.LabelSourceCluster) })}, ownCluster},
+		{"record: source-cluster of another", write{object: fresh(func(
+			r *v1alpha1.ExportedService) {
+			r.Labels[mcsv1beta1.LabelSourceCluster] = "west"
+		})}, ownCluster},
+		{"record: no source-cluster", write{object: fresh(func(r *v1alpha1.ExportedService) {
+			delete(r.Labels,
+				mcsv1beta1.LabelSourceCluster)
+		})}, ownCluster},
 		{"record: no labels", write{object: fresh(func(r *v1alpha1.ExportedService) { r.Labels = nil })}, ownCluster},
 		{"record: label", write{object: fresh(func(r *v1alpha1.ExportedService) { r.Labels["tier"] = "gold" })}, onlyLabels},
-		{"record: for a zone", write{object: fresh(func(r *v1alpha1.ExportedService) { r.Labels[broker.LabelForZone] = "a" })}, onlyLabels},
-		{"record: label of slices", write{object: fresh(func(r *v1alpha1.ExportedService) { r.Labels[discoveryv1.LabelManagedBy] = "x" })}, onlyLabels},
-		{"record: annotation", write{object: fresh(func(r *v1alpha1.ExportedService) { r.Annotations = map[string]string{"a": "b"} })}, onlyNote},
+		{"record: for a zone", write{object: fresh(func(
+			r *v1alpha1.ExportedService) {
+			r.Labels[broker.LabelForZone] = "a"
+		})}, onlyLabels},
+		{"record: label of slices", write{object: fresh(func(
+			r *v1alpha1.ExportedService) {
+			r.Labels[discoveryv1.LabelManagedBy] = "x"
+		})}, onlyLabels},
+		{"record: annotation", write{object: fresh(func(
+			r *v1alpha1.ExportedService) {
+			r.Annotations = map[string]string{"a": "b"}
+		})}, onlyNote},
 		{"record: annotation of slices", write{object: fresh(func(r *v1alpha1.ExportedService) {
 			r.Annotations = map[string]string{corev1.EndpointsLastChangeTriggerTime: "x"}
 		})}, onlyNote},
-		{"record: service-name of another", write{object: fresh(func(r *v1alpha1.ExportedService) { r.Labels[mcsv1beta1.LabelServiceName] = "db" })}, asSpec},
-		{"record: source-namespace of another", write{object: fresh(func(r *v1alpha1.ExportedService) { r.Labels[broker.LabelSourceNamespace] = "bank" })}, asSpec},
+		{"record: service-name of another", write{object: fresh(func(
+			r *v1alpha1.ExportedService) {
+			r.Labels[mcsv1beta1.LabelServiceName] = "db"
+		})}, asSpec},
+		{"record: source-namespace of another", write{object: fresh(func(
+			r *v1alpha1.ExportedService) {
+			r.Labels[broker.LabelSourceNamespace] = "bank"
+		})}, asSpec},
 		{"record: 512 values in each list of selectors", write{object: fresh(selecting(broker.MaxValues))}, ""},
 		{"record: more values", write{object: fresh(selecting(broker.MaxValues + 1))}, "at most 512 values"},
 		{"record: exported annotations of 32768 octets", write{object: fresh(annotated("x", broker.MaxAnnotations))}, ""},
-		{"record: more octets in no more characters", write{object: fresh(annotated("é", broker.MaxAnnotations))}, "at most 32768 octets"},
-		{"record: finalizer", write{object: fresh(func(r *v1alpha1.ExportedService) { r.Finalizers = []string{"example.org/never"} })}, noOwners},
+		{"record: more octets in no more characters", write{object: fresh(annotated("é", broker.MaxAnnotations))},
+			"at most 32768 octets"},
+		{"record: finalizer", write{object: fresh(func(
+			r *v1alpha1.ExportedService) {
+			r.Finalizers = []string{"example.org/never"}
+		})}, noOwners},
 		{"record: owner", write{object: fresh(func(r *v1alpha1.ExportedService) { r.OwnerReferences = owner })}, noOwners},
-		{"record: name, by the CRD", write{object: fresh(func(r *v1alpha1.ExportedService) { r.Name = "web.bank" })}, "has to be <spec.name>.<spec.namespace>"},
+		{"record: name, by the CRD", write{object: fresh(func(r *v1alpha1.ExportedService) { r.Name = "web.bank" })},
+			"has to be <spec.name>.<spec.namespace>"},
 		{"record: reserved exported label, by the CRD", write{object: fresh(func(r *v1alpha1.ExportedService) {
 			r.Spec.Labels = []v1alpha1.Label{{Key: "app.kubernetes.io/managed-by", Value: "x"}}
 		})}, "the prefix is reserved"},
@@ -464,10 +516,16 @@ func TestBrokerWrites(t *testing.T) {
 		{"slice: source-cluster of another", write{object: slice(label(mcsv1beta1.LabelSourceCluster, "west"))}, ownCluster},
 		{"slice: label", write{object: slice(label("tier", "gold"))}, onlyLabels},
 		{"slice: for no valid zone", write{object: slice(label(broker.LabelForZone, "zone a"))}, "a valid label must be"},
-		{"slice: for too long a zone", write{object: slice(label(broker.LabelForZone, strings.Repeat("z", 64)))}, "must be no more than 63"},
-		{"slice: label that makes it a Service's", write{object: slice(label(discoveryv1.LabelServiceName, "kubernetes"))}, onlyLabels},
-		{"slice: mark of another", write{object: slice(label(discoveryv1.LabelManagedBy, "endpointslice-controller.k8s.io"))}, ourMark},
-		{"slice: annotation", write{object: slice(func(s *discoveryv1.EndpointSlice) { s.Name, s.Annotations["a"] = "db.shop.0123456789abcdef", "b" })}, onlyNote},
+		{"slice: for too long a zone", write{object: slice(label(broker.LabelForZone, strings.Repeat("z", 64)))},
+			"must be no more than 63"},
+		{"slice: label that makes it a Service's", write{object: slice(label(discoveryv1.LabelServiceName, "kubernetes"))},
+			onlyLabels},
+		{"slice: mark of another", write{object: slice(label(discoveryv1.LabelManagedBy,
+			"endpointslice-controller.k8s.io"))}, ourMark},
+		{"slice: annotation", write{object: slice(func(s *discoveryv1.EndpointSlice) {
+			s.Name,
+				s.Annotations["a"] = "db.shop.0123456789abcdef", "b"
+		})}, onlyNote},
 		{"slice: service-name of another", write{object: slice(label(mcsv1beta1.LabelServiceName, "web"))}, sliceName},
 		{"slice: no service-name", write{object: slice(func(s *discoveryv1.EndpointSlice) {
 			s.Name = "db.shop.0123456789abcdef"
@@ -475,10 +533,20 @@ func TestBrokerWrites(t *testing.T) {
 		})}, sliceName},
 		{"slice: source-namespace of another", write{object: slice(label(broker.LabelSourceNamespace, "bank"))}, sliceName},
 		{"slice: tail of other digits", write{object: slice(named("db.shop.0123456789abcdeg"))}, sliceName},
-		{"slice: zone", write{object: slice(endpoint(func(e *discoveryv1.Endpoint) { e.Zone = ptr(strings.Repeat("z", 63)) }))}, ""},
-		{"slice: long zone", write{object: slice(endpoint(func(e *discoveryv1.Endpoint) { e.Zone = ptr(strings.Repeat("z", 64)) }))}, unused},
-		{"slice: zone of long characters", write{object: slice(endpoint(func(e *discoveryv1.Endpoint) { e.Zone = ptr(strings.Repeat("\U0001F30D", 63)) }))}, unused},
-		{"slice: node name", write{object: slice(endpoint(func(e *discoveryv1.Endpoint) { e.NodeName = ptr("n1") }))}, unused},
+		{"slice: zone", write{object: slice(endpoint(func(e *discoveryv1.Endpoint) {
+			e.Zone = ptr(strings.Repeat("z",
+				63))
+		}))}, ""},
+		{"slice: long zone", write{object: slice(endpoint(func(e *discoveryv1.Endpoint) {
+			e.Zone = ptr(strings.Repeat("z",
+				64))
+		}))}, unused},
+		{"slice: zone of long characters", write{object: slice(endpoint(func(e *discoveryv1.Endpoint) {
+			e.Zone = ptr(
+				strings.Repeat("\U0001F30D", 63))
+		}))}, unused},
+		{"slice: node name", write{object: slice(endpoint(func(e *discoveryv1.Endpoint) { e.NodeName = ptr("n1") }))},
+			unused},
 		{"slice: target", write{object: slice(endpoint(func(e *discoveryv1.Endpoint) {
 			e.TargetRef = &corev1.ObjectReference{FieldPath: strings.Repeat("x", 100_000)}
 		}))}, unused},
@@ -497,16 +565,31 @@ func TestBrokerWrites(t *testing.T) {
 		})}, noOwners},
 
 		// What has no bound, in a heartbeat and in a merged view.
-		{"heartbeat: its holder", heartbeat(func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = ptr(strings.Repeat("x", 256)) }), ""},
-		{"heartbeat: long holder", heartbeat(func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = ptr(strings.Repeat("x", 257)) }), smallLease},
-		{"heartbeat: annotation", heartbeat(func(l *coordinationv1.Lease) { l.Annotations = map[string]string{"a": strings.Repeat("x", 900)} }), ""},
-		{"heartbeat: long annotation", heartbeat(func(l *coordinationv1.Lease) { l.Annotations = map[string]string{"a": strings.Repeat("x", 1024)} }), smallLease},
+		{"heartbeat: its holder", heartbeat(func(l *coordinationv1.Lease) {
+			l.Spec.HolderIdentity = ptr(strings.Repeat("x",
+				256))
+		}), ""},
+		{"heartbeat: long holder", heartbeat(func(l *coordinationv1.Lease) {
+			l.Spec.HolderIdentity = ptr(strings.Repeat("x",
+				257))
+		}), smallLease},
+		{"heartbeat: annotation", heartbeat(func(
+			l *coordinationv1.Lease) {
+			l.Annotations = map[string]string{"a": strings.Repeat("x", 900)}
+		}), ""},
+		{"heartbeat: long annotation", heartbeat(func(
+			l *coordinationv1.Lease) {
+			l.Annotations = map[string]string{"a": strings.Repeat("x", 1024)}
+		}), smallLease},
 		{"heartbeat: many labels", heartbeat(func(l *coordinationv1.Lease) {
 			for i := range 100 {
 				l.Labels[fmt.Sprintf("example.org/%d", i)] = "x"
 			}
 		}), smallLease},
-		{"merged view: 64 KiB", published("", func(v *mcsv1beta1.ServiceImport) { v.Annotations = map[string]string{"a": strings.Repeat("x", 65535)} }), ""},
+		{"merged view: 64 KiB", published("", func(
+			v *mcsv1beta1.ServiceImport) {
+			v.Annotations = map[string]string{"a": strings.Repeat("x", 65535)}
+		}), ""},
 		{"merged view: more than 64 KiB", published("", func(v *mcsv1beta1.ServiceImport) {
 			v.Annotations, v.Labels = map[string]string{"a": strings.Repeat("x", 65535)}, map[string]string{"a": ""}
 		}), smallView},
@@ -522,18 +605,26 @@ func TestBrokerWrites(t *testing.T) {
 		{"merged view: long application protocol", published("", func(v *mcsv1beta1.ServiceImport) {
 			v.Spec.Ports = []mcsv1beta1.ServicePort{{AppProtocol: ptr(strings.Repeat("x", 318)), Port: 1}}
 		}), fewPorts},
-		{"merged view: 1,000 clusters", published("status", func(v *mcsv1beta1.ServiceImport) { v.Status.Clusters = clusterStatuses(1000) }), ""},
-		{"merged view: more clusters", published("status", func(v *mcsv1beta1.ServiceImport) { v.Status.Clusters = clusterStatuses(1001) }), fewClusters},
+		{"merged view: 1,000 clusters", published("status",
+			func(v *mcsv1beta1.ServiceImport) { v.Status.Clusters = clusterStatuses(1000) }), ""},
+		{"merged view: more clusters", published("status", func(
+			v *mcsv1beta1.ServiceImport) {
+			v.Status.Clusters = clusterStatuses(1001)
+		}), fewClusters},
 		{"merged view: long id of a cluster", published("status", func(v *mcsv1beta1.ServiceImport) {
 			v.Status.Clusters = []mcsv1beta1.ClusterStatus{{Cluster: strings.Repeat("x", 64)}}
 		}), fewClusters},
 		{"merged view: condition", published("status", func(v *mcsv1beta1.ServiceImport) {
-			v.Status.Conditions = []metav1.Condition{{Type: "A", Status: "True", Reason: "B", Message: "x", LastTransitionTime: metav1.Now()}}
+			v.Status.Conditions = []metav1.Condition{{Type: "A", Status: "True", Reason: "B", Message: "x",
+				LastTransitionTime: metav1.Now()}}
 		}), fewClusters},
 
 		// The lists of fields that managers own: of what a controller applies, and what someone else makes of them.
 		{"fields of the largest record", write{verb: "apply", object: fresh(largest)}, ""},
-		{"fields of a slice", write{verb: "update", object: current(slice(func(s *discoveryv1.EndpointSlice) { s.ManagedFields = owned(s, 7000) }), slicesGVR)}, ""},
+		{"fields of a slice", write{verb: "update", object: current(slice(func(
+			s *discoveryv1.EndpointSlice) {
+			s.ManagedFields = owned(s, 7000)
+		}), slicesGVR)}, ""},
 		{"too many of a slice", write{verb: "update", object: current(slice(func(s *discoveryv1.EndpointSlice) {
 			s.ManagedFields = owned(s, 8000)
 		}), slicesGVR)}, longFields},
@@ -541,8 +632,10 @@ func TestBrokerWrites(t *testing.T) {
 			s.Name, s.ManagedFields = "db.shop.0123456789abcdef", owned(s, 8000)
 		})}, longFields},
 		{"fields of a heartbeat", heartbeat(func(l *coordinationv1.Lease) { l.ManagedFields = owned(l, 3000, 3000) }), ""},
-		{"too many of a heartbeat", heartbeat(func(l *coordinationv1.Lease) { l.ManagedFields = owned(l, 4000, 4000) }), longFields},
-		{"of many managers", heartbeat(func(l *coordinationv1.Lease) { l.ManagedFields = owned(l, make([]int, 20)...) }), longFields},
+		{"too many of a heartbeat", heartbeat(func(l *coordinationv1.Lease) { l.ManagedFields = owned(l, 4000, 4000) }),
+			longFields},
+		{"of many managers", heartbeat(func(l *coordinationv1.Lease) { l.ManagedFields = owned(l, make([]int, 20)...) }),
+			longFields},
 		{"below others", heartbeat(func(l *coordinationv1.Lease) {
 			l.ManagedFields = owned(l, 1)
 			l.ManagedFields[0].FieldsV1.SetRawBytes([]byte(strings.Repeat(`{"f:x":`, 6) + "{}" + strings.Repeat("}", 6)))
@@ -558,10 +651,16 @@ func TestBrokerWrites(t *testing.T) {
 		{"too many of a record", write{verb: "update", object: current(record(func(r *v1alpha1.ExportedService) {
 			r.ManagedFields = owned(r, 1_000_000)
 		}), v1alpha1.ExportedServices)}, longFields},
-		{"fields of an inventory", write{object: inventory("3e", func(i *v1alpha1.Inventory) { i.ManagedFields = owned(i, 60_000) })}, ""},
-		{"too many of an inventory", write{object: inventory("3e", func(i *v1alpha1.Inventory) { i.ManagedFields = owned(i, 1_000_000) })}, longFields},
-		{"fields of a merged view", applied(published("status", func(v *mcsv1beta1.ServiceImport) { v.Status.Clusters = clusterStatuses(1000) })), ""},
-		{"too many of a merged view", published("", func(v *mcsv1beta1.ServiceImport) { v.ManagedFields = owned(v, 262_144) }), longFields},
+		{"fields of an inventory", write{object: inventory("3e",
+			func(i *v1alpha1.Inventory) { i.ManagedFields = owned(i, 60_000) })}, ""},
+		{"too many of an inventory", write{object: inventory("3e",
+			func(i *v1alpha1.Inventory) { i.ManagedFields = owned(i, 1_000_000) })}, longFields},
+		{"fields of a merged view", applied(published("status",
+			func(v *mcsv1beta1.ServiceImport) { v.Status.Clusters = clusterStatuses(1000) })), ""},
+		{"too many of a merged view", published("", func(v *mcsv1beta1.ServiceImport) {
+			v.ManagedFields = owned(v,
+				262_144)
+		}), longFields},
 	} {
 		if err := rejected(tt.write.do(t.Context(), client), tt.refused); err != nil {
 			t.Errorf("%s: %v", tt.name, err)
@@ -572,19 +671,21 @@ func TestBrokerWrites(t *testing.T) {
 	testOthers(t, c)
 }
 
-// testManagers applies the largest status of a Member, as ever more managers. The API server ignores managed fields in a write of a status, but gives
-// each manager an entry.
+// testManagers applies the largest status of a Member, as ever more managers. The API server ignores managed fields in
+// a write of a status, but gives each manager an entry.
 func testManagers(t *testing.T, client dynamic.Interface) {
 	m := &unstructured.Unstructured{}
 	m.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("Member"))
 	m.SetName("east")
 	var properties []any
 	for i := range 32 {
-		properties = append(properties, map[string]any{"name": fmt.Sprintf("%02d.%s", i, strings.Repeat("x.", 120)+"x"), "value": "v"})
+		properties = append(properties, map[string]any{"name": fmt.Sprintf("%02d.%s", i, strings.Repeat("x.", 120)+"x"),
+			"value": "v"})
 	}
 	m.Object["status"] = map[string]any{"properties": properties}
 	for i := range 20 {
-		_, err := client.Resource(v1alpha1.Members).ApplyStatus(t.Context(), "east", m, metav1.ApplyOptions{FieldManager: fmt.Sprint("m", i), Force: true})
+		_, err := client.Resource(v1alpha1.Members).ApplyStatus(t.Context(), "east", m,
+			metav1.ApplyOptions{FieldManager: fmt.Sprint("m", i), Force: true})
 		if err == nil {
 			continue
 		}
@@ -606,7 +707,8 @@ func largest(r *v1alpha1.ExportedService) {
 		r.Spec.Annotations = append(r.Spec.Annotations, v1alpha1.Annotation{Key: key, Value: "v"})
 	}
 	for i := range broker.MaxPorts {
-		r.Spec.Ports = append(r.Spec.Ports, v1alpha1.ServicePort{Name: fmt.Sprint("p", i), Protocol: corev1.ProtocolTCP, Port: int32(20_000 + i)})
+		r.Spec.Ports = append(r.Spec.Ports, v1alpha1.ServicePort{Name: fmt.Sprint("p", i), Protocol: corev1.ProtocolTCP,
+			Port: int32(20_000 + i)})
 	}
 }
 
@@ -633,18 +735,21 @@ func annotated(character string, characters int) func(*v1alpha1.ExportedService)
 		for i := 0; characters > 0; i++ {
 			key := fmt.Sprintf("k%02d", i)
 			value := min(broker.MaxValue, characters-len(key))
-			r.Spec.Annotations = append(r.Spec.Annotations, v1alpha1.Annotation{Key: key, Value: strings.Repeat(character, value)})
+			r.Spec.Annotations = append(r.Spec.Annotations, v1alpha1.Annotation{Key: key,
+				Value: strings.Repeat(character, value)})
 			characters -= len(key) + value
 		}
 	}
 }
 
-// owned returns managed fields of an object: for each of sizes a manager that owns one field with a name of as many octets.
+// owned returns managed fields of an object: for each of sizes a manager that owns one field with a name of as many
+// octets.
 func owned(o runtime.Object, sizes ...int) (all []metav1.ManagedFieldsEntry) {
 	for i, size := range sizes {
 		all = append(all, metav1.ManagedFieldsEntry{
-			Manager: fmt.Sprint("m", i), Operation: metav1.ManagedFieldsOperationApply, APIVersion: o.GetObjectKind().GroupVersionKind().GroupVersion().String(),
-			Time: ptr(metav1.Now()), FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(`{"f:` + strings.Repeat("x", size) + `":{}}`),
+			Manager: fmt.Sprint("m", i), Operation: metav1.ManagedFieldsOperationApply,
+			APIVersion: o.GetObjectKind().GroupVersionKind().GroupVersion().String(),
+			Time:       ptr(metav1.Now()), FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(`{"f:` + strings.Repeat("x", size) + `":{}}`),
 		})
 	}
 	return all
@@ -699,14 +804,15 @@ const (
 	badVIP      = "has to be in a VIP CIDR of its Member"
 )
 
-// TestBrokerAddresses has a Member with networks of both families, one with as many as there can be, one without any, and a
-// namespace without its Member.
+// TestBrokerAddresses has a Member with networks of both families, one with as many as there can be, one without any,
+// and a namespace without its Member.
 func TestBrokerAddresses(t *testing.T) {
 	c := controlplane.StartT(t, controlplane.Options{CRDs: allCRDs()})
 	applyYAML(t, c, deploy.Broker)
 	join(t, c, "east", v1alpha1.MemberSpec{
-		PodCIDRs: []string{"10.1.0.0/16", "fd00:1::/64", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "fe80::/10"}, ServiceCIDRs: []string{"10.96.0.0/16"},
-		VIPCIDR: "243.0.0.0/16", SecondVIPCIDR: "fd00:243::/112",
+		PodCIDRs:     []string{"10.1.0.0/16", "fd00:1::/64", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "fe80::/10"},
+		ServiceCIDRs: []string{"10.96.0.0/16"},
+		VIPCIDR:      "243.0.0.0/16", SecondVIPCIDR: "fd00:243::/112",
 	})
 	join(t, c, "none", v1alpha1.MemberSpec{})
 	wide := v1alpha1.MemberSpec{}
@@ -716,7 +822,8 @@ func TestBrokerAddresses(t *testing.T) {
 	}
 	join(t, c, "wide4", wide)
 	for i := range broker.MaxCIDRs {
-		wide.PodCIDRs[i], wide.ServiceCIDRs[i] = fmt.Sprintf("fd00:1234:5678:%x::/64", 0x1000+i), fmt.Sprintf("fd00:1234:5678:%x::/64", 0x2000+i)
+		wide.PodCIDRs[i], wide.ServiceCIDRs[i] = fmt.Sprintf("fd00:1234:5678:%x::/64", 0x1000+i),
+			fmt.Sprintf("fd00:1234:5678:%x::/64", 0x2000+i)
 	}
 	join(t, c, "wide6", wide)
 	join(t, c, "gone", v1alpha1.MemberSpec{})
@@ -729,7 +836,8 @@ func TestBrokerAddresses(t *testing.T) {
 		return write{object: s}.do(ctx, c.Dynamic())
 	}
 	for _, tt := range []struct{ id, address, refused string }{
-		{"east", "10.2.0.1", notDeclared}, {"east", "10.1.0.1", ""}, {"none", "10.1.0.1", notDeclared}, {"gone", "10.1.0.1", "no params found"},
+		{"east", "10.2.0.1", notDeclared}, {"east", "10.1.0.1", ""}, {"none", "10.1.0.1", notDeclared},
+		{"gone", "10.1.0.1", "no params found"},
 		{"wide4", "10.200.0.1", notDeclared}, {"wide6", "10.200.0.1", notDeclared},
 	} {
 		until.OK(t, "policy for "+tt.id, func(ctx context.Context) error {
@@ -748,7 +856,8 @@ func TestBrokerAddresses(t *testing.T) {
 		{"service", "east", addressSlice("IPv4", "10.96.0.5"), ""},
 		{"IPv6 pod", "east", addressSlice("IPv6", "fd00:1::7"), ""},
 		{"1,000 endpoints, the last network of 128", "wide4", addressSlice("IPv4", many("10.163.%d.%d", 1000)...), ""},
-		{"1,000 endpoints, the last IPv6 network of 128", "wide6", addressSlice("IPv6", many("fd00:1234:5678:203f:1234:1234:12%02x:12%02x", 1000)...), ""},
+		{"1,000 endpoints, the last IPv6 network of 128", "wide6",
+			addressSlice("IPv6", many("fd00:1234:5678:203f:1234:1234:12%02x:12%02x", 1000)...), ""},
 		{"100 ports", "east", portSlice(100), ""},
 		{"someone else's pod", "east", addressSlice("IPv4", "10.1.0.1", "10.2.0.1"), notDeclared + "east"},
 		{"IPv6 of someone else", "east", addressSlice("IPv6", "fd00:2::7"), notDeclared + "east"},
@@ -796,7 +905,8 @@ func portSlice(n int) *discoveryv1.EndpointSlice {
 	s := addressSlice("IPv4", "10.1.0.1")
 	s.Ports = nil
 	for i := range n {
-		s.Ports = append(s.Ports, discoveryv1.EndpointPort{Name: ptr(fmt.Sprintf("p%d", i)), Port: ptr(int32(1000 + i)), Protocol: ptr(corev1.ProtocolTCP)})
+		s.Ports = append(s.Ports, discoveryv1.EndpointPort{Name: ptr(fmt.Sprintf("p%d", i)), Port: ptr(int32(1000 + i)),
+			Protocol: ptr(corev1.ProtocolTCP)})
 	}
 	return s
 }

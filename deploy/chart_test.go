@@ -85,18 +85,23 @@ var variants = []struct {
 	mode           deploy.Mode
 	values         map[string]any
 }{
-	{overlay: "member", mode: deploy.Separate, notes: "clusterset dns apply --zone=clusterset.local --service=clusterset-system/clusterset-dns\n"},
+	{overlay: "member", mode: deploy.Separate,
+		notes: "clusterset dns apply --zone=clusterset.local --service=clusterset-system/clusterset-dns\n"},
 	{overlay: "dns", mode: deploy.OnlyDNS, notes: "clusterset-system/clusterset-dns\n"},
 	{overlay: "all-in-one", mode: deploy.AllInOne, notes: "--service=clusterset-system/clusterset\n"},
 	{overlay: "openshift", mode: deploy.Separate, values: map[string]any{"openshift": true}},
-	{mode: deploy.OnlyController, notes: "--vip=cidr --vip-cidr-pool=10.250.0.0/15,fd00:250::/48 --endpoints=service_ip\n", values: map[string]any{"vip": "cidr 10.250.0.0/15 fd00:250::/48", "endpoints": "service_ip"}},
+	{mode: deploy.OnlyController,
+		notes:  "--vip=cidr --vip-cidr-pool=10.250.0.0/15,fd00:250::/48 --endpoints=service_ip\n",
+		values: map[string]any{"vip": "cidr 10.250.0.0/15 fd00:250::/48", "endpoints": "service_ip"}},
 	{mode: deploy.Separate, values: map[string]any{"createNamespaces": true}},
 	{mode: deploy.Separate, values: map[string]any{"createNamespaces": true, "controllerOptions": chartOptions}},
 	{mode: deploy.AllInOne, values: map[string]any{"createNamespaces": true, "controllerOptions": chartOptions}},
 	{mode: deploy.AllInOne, values: map[string]any{
 		"createNamespaces": true,
-		"image":            "example.org/a:1", "imagePullSecrets": []string{"a", "b"}, "replicas": 3, "zone": "example.org", "clusterDomain": "k8s.example",
-		"nodeSelector": map[string]string{"kubernetes.io/os": "linux"}, "tolerations": []map[string]string{{"operator": "Exists", "effect": "NoSchedule"}},
+		"image":            "example.org/a:1", "imagePullSecrets": []string{"a", "b"}, "replicas": 3, "zone": "example.org",
+		"clusterDomain": "k8s.example",
+		"nodeSelector":  map[string]string{"kubernetes.io/os": "linux"},
+		"tolerations":   []map[string]string{{"operator": "Exists", "effect": "NoSchedule"}},
 	}},
 }
 
@@ -123,7 +128,8 @@ func TestChart(t *testing.T) {
 			if v.overlay == "" {
 				return
 			}
-			built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), filepath.Join("overlays", v.overlay))
+			built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(),
+				filepath.Join("overlays", v.overlay))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -143,11 +149,15 @@ func TestChart(t *testing.T) {
 // Values that would make something else of a manifest are rejected.
 func TestChartValues(t *testing.T) {
 	for _, values := range []map[string]any{
-		{"mode": "both"}, {"image": ""}, {"image": "a b"}, {"replicas": 0}, {"zone": "a b"}, {"clusterDomain": "."}, {"vip": "x"}, {"vip": "none 10.0.0.0/8"}, {"vip": "cidr a\n"}, {"unknown": 1}, {"createNamespaces": "yes"},
-		{"nodeSelector": map[string]any{"a": 1}}, {"zone": "a {\n"}, {"zone": "a\n"}, {"imagePullSecrets": []string{"a\n- name: b"}},
-		options("ttl", "5"), options("vip", "none"), options("broker", "x"), options("lease", ""), options("lease", "5s  30s"),
+		{"mode": "both"}, {"image": ""}, {"image": "a b"}, {"replicas": 0}, {"zone": "a b"}, {"clusterDomain": "."},
+		{"vip": "x"}, {"vip": "none 10.0.0.0/8"}, {"vip": "cidr a\n"}, {"unknown": 1}, {"createNamespaces": "yes"},
+		{"nodeSelector": map[string]any{"a": 1}}, {"zone": "a {\n"}, {"zone": "a\n"},
+		{"imagePullSecrets": []string{"a\n- name: b"}},
+		options("ttl", "5"), options("vip", "none"), options("broker", "x"), options("lease", ""),
+		options("lease", "5s  30s"),
 		options("lease", "0\n}"), options("lease", "0\n"), options("affinity", `local" #`), options("affinity", "{$HOME}"), options("affinity", nil),
-		options("affinity", []string{"local"}), options("import_namespaces", "create"), options("import_namespaces", "create a"),
+		options("affinity", []string{"local"}), options("import_namespaces", "create"),
+		options("import_namespaces", "create a"),
 		{"createNamespaces": true, "controllerOptions": map[string]any{"import_namespaces": "team=a"}},
 	} {
 		if out, err := helm(t, values, "template", "chart", system); err == nil {
@@ -163,14 +173,17 @@ func options(name string, value any) map[string]any {
 	return map[string]any{"controllerOptions": map[string]any{name: value}}
 }
 
-// chartOptions are values of controllerOptions, one for each option of the controller that the chart does not set by other values.
+// chartOptions are values of controllerOptions, one for each option of the controller that the chart does not set by
+// other values.
 var chartOptions = map[string]any{
-	"cluster_id": "east", "service_cidr": "10.96.0.0/12 fd00::/108", "lease": "5s 30s", "on_expiry": "keep", "merge": "first",
+	"cluster_id": "east", "service_cidr": "10.96.0.0/12 fd00::/108", "lease": "5s 30s", "on_expiry": "keep",
+	"merge":    "first",
 	"affinity": "local 1m", "exported_affinity": false, "import_namespaces": "shop bank", "legacy_conditions": true,
 	"aggregate_view": "on", "status_page": "0.0.0.0:9154", "controller_qps": 50,
 }
 
-// TestControllerOptions sets each option of the controller by a value of the chart, for a controller alone and for one in a DNS server.
+// TestControllerOptions sets each option of the controller by a value of the chart, for a controller alone and for one
+// in a DNS server.
 func TestControllerOptions(t *testing.T) {
 	for _, create := range []bool{false, true} {
 		want := controller.Defaults()
@@ -195,11 +208,13 @@ func TestControllerOptions(t *testing.T) {
 			set(t, &want, o.Name, words)
 		}
 		for _, mode := range []deploy.Mode{deploy.OnlyController, deploy.AllInOne} {
-			manifest, _ := template(t, map[string]any{"mode": string(mode), "createNamespaces": create, "controllerOptions": chartOptions})
+			manifest, _ := template(t, map[string]any{"mode": string(mode), "createNamespaces": create,
+				"controllerOptions": chartOptions})
 			got := configured(t, manifest)
 			got.Broker = ""
 			if different := want.Difference(&got); different != "" {
-				t.Errorf("mode %s, createNamespaces %t: %s differs: %+v, want %+v, in\n%s", mode, create, different, got, want, manifest)
+				t.Errorf("mode %s, createNamespaces %t: %s differs: %+v, want %+v, in\n%s", mode, create, different, got, want,
+					manifest)
 			}
 		}
 	}
@@ -253,7 +268,8 @@ func configured(t *testing.T, manifest string) controller.Config {
 	return config
 }
 
-// set sets an option of the controller. Other names are ignored: they are directives of the DNS server, or flags of the command.
+// set sets an option of the controller. Other names are ignored: they are directives of the DNS server, or flags of the
+// command.
 func set(t *testing.T, config *controller.Config, name string, words []string) {
 	t.Helper()
 	for _, o := range controller.Options() {

@@ -1,5 +1,5 @@
-// Package deploy holds the manifests and policies that make a cluster a broker or a member, as YAML of several documents.
-// Treat them as constants.
+// Package deploy holds the manifests and policies that make a cluster a broker or a member, as YAML of several
+// documents. Treat them as constants.
 //
 // Each is applied to a real API server by a test, and the tests of the controller run under exactly these rights.
 package deploy
@@ -9,13 +9,14 @@ import (
 	_ "embed"
 )
 
-// Version is that of the CRDs, policies and rights that a join and the initialisation of a broker write. Each release that changes
-// any of them raises it by one. Objects without the annotation that says so have version 1.
+// Version is that of the CRDs, policies and rights that a join and the initialisation of a broker write. Each release
+// that changes any of them raises it by one. Objects without the annotation that says so have version 1.
 const Version = 2
 
 // Broker is what a broker needs once, besides the definitions in [github.com/clusterset-dns/clusterset/api/crd]: what
 // members may read, the share of the API server that they have together, and the admission policies
-// (docs/spec/controller.md 7.6). The policy clusterset-broker-addresses takes effect by a binding for each member, made as it joins.
+// (docs/spec/controller.md 7.6). The policy clusterset-broker-addresses takes effect by a binding for each member, made
+// as it joins.
 //
 //go:embed broker/broker.yaml
 var Broker []byte

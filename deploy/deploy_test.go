@@ -99,7 +99,8 @@ func startWithQuotaRule(t *testing.T) *controlplane.ControlPlane {
 	if err := os.WriteFile(file, []byte(quotaRule), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c := controlplane.StartT(t, controlplane.Options{CRDs: allCRDs(), APIServerArgs: []string{"--admission-control-config-file=" + file}})
+	c := controlplane.StartT(t, controlplane.Options{CRDs: allCRDs(),
+		APIServerArgs: []string{"--admission-control-config-file=" + file}})
 	if err := c.StartControllers(t.Context(), "resourcequota-controller"); err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +126,9 @@ func TestQuota(t *testing.T) {
 	tier.All(t) // It needs kube-controller-manager.
 	c := startWithQuotaRule(t)
 	client := clientset(t, c.Config())
-	critical := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: corev1.PodSpec{PriorityClassName: "system-cluster-critical", Containers: []corev1.Container{{Name: "a", Image: "a"}}}}
+	critical := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "a"},
+		Spec: corev1.PodSpec{PriorityClassName: "system-cluster-critical",
+			Containers: []corev1.Container{{Name: "a", Image: "a"}}}}
 	_, err := client.CoreV1().Pods("default").Create(t.Context(), critical, metav1.CreateOptions{DryRun: dryRun})
 	if err := rejected(err, "insufficient quota to match these scopes"); err != nil {
 		t.Errorf("Pod of the priority class where no quota names it: %v", err)
@@ -134,7 +137,8 @@ func TestQuota(t *testing.T) {
 	restricted(t, client)
 }
 
-// TestManifests applies every manifest, twice, and creates the Pods of the Deployments where the namespace forbids all that is not restricted.
+// TestManifests applies every manifest, twice, and creates the Pods of the Deployments where the namespace forbids all
+// that is not restricted.
 func TestManifests(t *testing.T) {
 	c := controlplane.StartT(t, controlplane.Options{CRDs: allCRDs()})
 	client := clientset(t, c.Config())
@@ -167,7 +171,8 @@ func TestManifests(t *testing.T) {
 	if deployments != 3 {
 		t.Errorf("%d Deployments, want those of DNS server, controller and both in one", deployments)
 	}
-	root := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "root"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "a", Image: "a"}}}}
+	root := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "root"},
+		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "a", Image: "a"}}}}
 	_, err := client.CoreV1().Pods(system).Create(t.Context(), root, metav1.CreateOptions{DryRun: dryRun})
 	if err == nil || !strings.Contains(err.Error(), `violates PodSecurity "restricted`) {
 		t.Errorf("Pod that may be root: %v, want it rejected", err)
@@ -182,7 +187,8 @@ func restricted(t *testing.T, client kubernetes.Interface) {
 		t.Fatal(err)
 	}
 	for _, d := range all.Items {
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: d.Name, Labels: d.Spec.Template.Labels}, Spec: d.Spec.Template.Spec}
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: d.Name, Labels: d.Spec.Template.Labels},
+			Spec: d.Spec.Template.Spec}
 		// A quota counts a moment after it is made.
 		until.OK(t, "Pod of Deployment "+d.Name, func(ctx context.Context) error {
 			_, err := client.CoreV1().Pods(system).Create(ctx, pod, metav1.CreateOptions{DryRun: dryRun})
@@ -204,7 +210,8 @@ func checkDeployment(t *testing.T, client kubernetes.Interface, d *appsv1.Deploy
 	}
 	want := fmt.Sprint(d.Spec.Template.Labels)
 	for what, got := range map[string]map[string]string{
-		"Service": service.Spec.Selector, "PodDisruptionBudget": budget.Spec.Selector.MatchLabels, "Deployment": d.Spec.Selector.MatchLabels,
+		"Service": service.Spec.Selector, "PodDisruptionBudget": budget.Spec.Selector.MatchLabels,
+		"Deployment": d.Spec.Selector.MatchLabels,
 	} {
 		if fmt.Sprint(got) != want {
 			t.Errorf("%s %s selects %v, want %s", what, d.Name, got, want)
@@ -221,7 +228,8 @@ func checkDeployment(t *testing.T, client kubernetes.Interface, d *appsv1.Deploy
 	if d.Name != "clusterset-controller" { // it has no port for clients
 		checkNetworkPolicy(t, client, d)
 	}
-	_, err = client.CoreV1().ServiceAccounts(system).Get(t.Context(), d.Spec.Template.Spec.ServiceAccountName, metav1.GetOptions{})
+	_, err = client.CoreV1().ServiceAccounts(system).Get(t.Context(), d.Spec.Template.Spec.ServiceAccountName,
+		metav1.GetOptions{})
 	if err != nil {
 		t.Errorf("Deployment %s: %v", d.Name, err)
 	}
@@ -234,7 +242,8 @@ func checkDeployment(t *testing.T, client kubernetes.Interface, d *appsv1.Deploy
 	}
 }
 
-// checkNetworkPolicy wants the NetworkPolicy of a Deployment to select its Pods and to open all of their ports, and no other.
+// checkNetworkPolicy wants the NetworkPolicy of a Deployment to select its Pods and to open all of their ports, and no
+// other.
 func checkNetworkPolicy(t *testing.T, client kubernetes.Interface, d *appsv1.Deployment) {
 	t.Helper()
 	policy, err := client.NetworkingV1().NetworkPolicies(system).Get(t.Context(), d.Name, metav1.GetOptions{})
@@ -258,7 +267,8 @@ func checkNetworkPolicy(t *testing.T, client kubernetes.Interface, d *appsv1.Dep
 	}
 }
 
-// The Corefiles differ in the name of the Service and in the lines of the controller; the ports in them are those of the Pods.
+// The Corefiles differ in the name of the Service and in the lines of the controller; the ports in them are those of
+// the Pods.
 func TestCorefiles(t *testing.T) {
 	corefile := func(path string) string {
 		for _, o := range objects(t, path) {
@@ -282,14 +292,17 @@ func TestCorefiles(t *testing.T) {
         endpoints pod_ip
 `
 	name := "ns clusterset-dns.clusterset-system.svc.cluster.local\n"
-	if want := strings.Replace(dns, name, "ns clusterset.clusterset-system.svc.cluster.local\n"+controller, 1); both != want {
+	if want := strings.Replace(dns, name, "ns clusterset.clusterset-system.svc.cluster.local\n"+controller,
+		1); both != want {
 		t.Errorf("the Corefile of both in one is\n%s\nwant\n%s", both, want)
 	}
 }
 
-// TestDefaultMode: options without a mode are those of the mode separate, whether all objects are rendered or the rights alone.
+// TestDefaultMode: options without a mode are those of the mode separate, whether all objects are rendered or the
+// rights alone.
 func TestDefaultMode(t *testing.T) {
-	for name, render := range map[string]func(deploy.Options) ([]byte, error){"Render": deploy.Render, "Rights": deploy.Rights} {
+	for name, render := range map[string]func(deploy.Options) ([]byte, error){"Render": deploy.Render,
+		"Rights": deploy.Rights} {
 		got, err := render(deploy.Options{})
 		if err != nil {
 			t.Fatal(err)

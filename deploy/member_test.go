@@ -47,7 +47,8 @@ func TestMember(t *testing.T) {
 		t.Run(tt.version, func(t *testing.T) {
 			c := controlplane.StartT(t, controlplane.Options{CRDs: [][]byte{tt.crd}})
 			applyYAML(t, c, tt.policies)
-			client := c.Dynamic().Resource(schema.GroupVersionResource{Group: about.GroupName, Version: tt.version, Resource: "clusterproperties"})
+			client := c.Dynamic().Resource(schema.GroupVersionResource{Group: about.GroupName, Version: tt.version,
+				Resource: "clusterproperties"})
 			testValues(t, client, tt.version)
 			testClusterID(t, client, tt.version)
 		})
@@ -122,7 +123,8 @@ func testClusterID(t *testing.T, client dynamic.ResourceInterface, version strin
 	free := func(when string) {
 		t.Helper()
 		for what, f := range map[string]func(context.Context) error{
-			"change": func(ctx context.Context) error { return set(ctx, about.ClusterIDName, "west") }, "delete": remove, "delete all": removeAll,
+			"change": func(ctx context.Context) error { return set(ctx, about.ClusterIDName, "west") }, "delete": remove,
+			"delete all": removeAll,
 		} {
 			until.OK(t, when+": "+what, func(ctx context.Context) error { return rejected(f(ctx), "") })
 		}
@@ -138,7 +140,10 @@ func testClusterID(t *testing.T, client dynamic.ResourceInterface, version strin
 	free("before the join")
 	create(about.ClusterSetName, "production")
 	// The property is found a moment later.
-	until.OK(t, "policy", func(ctx context.Context) error { return rejected(set(ctx, about.ClusterIDName, "west"), stays) })
+	until.OK(t, "policy", func(ctx context.Context) error {
+		return rejected(set(ctx, about.ClusterIDName, "west"),
+			stays)
+	})
 	for _, tt := range []struct {
 		name     string
 		err      error
@@ -190,7 +195,8 @@ func testMembership(t *testing.T, client dynamic.ResourceInterface) {
 	if err := rejected(remove(t.Context()), leave); err != nil {
 		t.Errorf("delete: %v", err)
 	}
-	all := client.DeleteCollection(t.Context(), metav1.DeleteOptions{DryRun: dryRun}, metav1.ListOptions{FieldSelector: "metadata.name=" + about.ClusterSetName})
+	all := client.DeleteCollection(t.Context(), metav1.DeleteOptions{DryRun: dryRun},
+		metav1.ListOptions{FieldSelector: "metadata.name=" + about.ClusterSetName})
 	if err := rejected(all, leave); err != nil {
 		t.Errorf("delete all: %v", err)
 	}

@@ -77,7 +77,8 @@ Role clusterset: [get update] [leases] [] [clusterset-controller clusterset-hear
 // TestRights asks for every verb on every resource that the API server has.
 func TestRights(t *testing.T) {
 	c := controlplane.StartT(t, controlplane.Options{CRDs: allCRDs()})
-	for _, text := range [][]byte{deploy.Namespace, deploy.DNSRBAC, deploy.ControllerRBAC, deploy.AllInOneRBAC, deploy.Broker} {
+	for _, text := range [][]byte{deploy.Namespace, deploy.DNSRBAC, deploy.ControllerRBAC, deploy.AllInOneRBAC,
+		deploy.Broker} {
 		applyYAML(t, c, text)
 	}
 	ns := broker.NamespaceName("clusterset", "east")
@@ -90,7 +91,8 @@ func TestRights(t *testing.T) {
 	dns, controller := account(client, system, "clusterset-dns"), account(client, system, "clusterset-controller")
 	both, member := account(client, system, "clusterset"), account(client, ns, broker.ServiceAccount)
 	every := resources(t, client)
-	for _, a := range []asker{dns, controller, both, member} { // the authorizer learns of rights a moment after they are written
+	// the authorizer learns of rights a moment after they are written
+	for _, a := range []asker{dns, controller, both, member} {
 		until.True(t, a.user, func() bool { return a.verbs(t, "endpointslices.discovery.k8s.io", ns, "") != "" })
 	}
 	nobody := account(client, system, "nobody").rights(t, every, "")
@@ -105,7 +107,8 @@ func TestRights(t *testing.T) {
 		{"member on the broker", member, memberRights, ""},
 	} {
 		everywhere := tt.account.rights(t, every, "")
-		got := strings.Join(slices.DeleteFunc(slices.Clone(everywhere), func(s string) bool { return slices.Contains(nobody, s) }), "\n")
+		got := strings.Join(slices.DeleteFunc(slices.Clone(everywhere),
+			func(s string) bool { return slices.Contains(nobody, s) }), "\n")
 		if want := strings.TrimSpace(tt.want); got != want {
 			t.Errorf("%s may do\n%s\nwant\n%s", tt.name, got, want)
 		}
@@ -128,7 +131,8 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// testNamespaceWrites grants the account of a controller what "import_namespaces create" needs: docs/spec/controller.md 5.9.
+// testNamespaceWrites grants the account of a controller what "import_namespaces create" needs: docs/spec/controller.md
+// 5.9.
 func testNamespaceWrites(t *testing.T, c *controlplane.ControlPlane, mode deploy.Mode, of asker) {
 	text, err := deploy.Rights(deploy.Options{Mode: mode, Values: map[string]any{"createNamespaces": true}})
 	if err != nil {
@@ -143,24 +147,32 @@ func testNamespaceWrites(t *testing.T, c *controlplane.ControlPlane, mode deploy
 	}
 	namespace := func(name string, change func(*corev1.Namespace)) write {
 		ns := &corev1.Namespace{TypeMeta: kind(corev1.SchemeGroupVersion, "Namespace"), ObjectMeta: metav1.ObjectMeta{
-			Name: name, Labels: map[string]string{broker.LabelManagedBy: broker.ManagedBy}, Annotations: map[string]string{broker.AnnotationCreatedFor: "west"},
+			Name: name, Labels: map[string]string{broker.LabelManagedBy: broker.ManagedBy},
+			Annotations: map[string]string{broker.AnnotationCreatedFor: "west"},
 		}}
 		if change != nil {
 			change(ns)
 		}
 		return write{object: ns}
 	}
-	until.OK(t, account+" creates namespaces", func(ctx context.Context) error { return rejected(namespace("a", nil).do(ctx, client), "") })
+	until.OK(t, account+" creates namespaces", func(ctx context.Context) error {
+		return rejected(namespace("a",
+			nil).do(ctx, client), "")
+	})
 	if got := of.verbs(t, "namespaces", "", ""); got != "get list watch create" {
 		t.Errorf("%s may do %q with namespaces, want to create and read them", account, got)
 	}
-	const empty, systems, mark = "creates only Namespaces with its own label and annotation", "writes nothing in the namespaces kube-*", "writes only objects with the label"
+	const empty, systems, mark = "creates only Namespaces with its own label and annotation",
+		"writes nothing in the namespaces kube-*", "writes only objects with the label"
 	for _, tt := range []struct {
 		name, refused string
 		write         write
 	}{
 		{"no mark", mark, namespace("a", func(ns *corev1.Namespace) { ns.Labels = nil })},
-		{"another label", empty, namespace("a", func(ns *corev1.Namespace) { ns.Labels["pod-security.kubernetes.io/enforce"] = "privileged" })},
+		{"another label", empty, namespace("a", func(
+			ns *corev1.Namespace) {
+			ns.Labels["pod-security.kubernetes.io/enforce"] = "privileged"
+		})},
 		{"another annotation", empty, namespace("a", func(ns *corev1.Namespace) { ns.Annotations["team"] = "a" })},
 		{"a finalizer", empty, namespace("a", func(ns *corev1.Namespace) { ns.Finalizers = []string{"example.org/a"} })},
 		{"an owner", empty, namespace("a", func(ns *corev1.Namespace) {
@@ -177,7 +189,8 @@ func testNamespaceWrites(t *testing.T, c *controlplane.ControlPlane, mode deploy
 	}
 }
 
-// testWrites lets the account of a controller write what RBAC grants and the policy beside it denies: docs/spec/controller.md 7.6.
+// testWrites lets the account of a controller write what RBAC grants and the policy beside it denies:
+// docs/spec/controller.md 7.6.
 func testWrites(t *testing.T, c *controlplane.ControlPlane, account string) {
 	kubeconfig, err := c.ServiceAccountKubeconfig(t.Context(), system, account)
 	client, err := dynamic.NewForConfig(as(t, kubeconfig, err))
@@ -187,8 +200,9 @@ func testWrites(t *testing.T, c *controlplane.ControlPlane, account string) {
 	ours := map[string]string{broker.LabelManagedBy: broker.ManagedBy}
 	service := func(namespace, name string, labels map[string]string, change func(*corev1.ServiceSpec)) *corev1.Service {
 		s := &corev1.Service{
-			TypeMeta: kind(corev1.SchemeGroupVersion, "Service"), ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: labels},
-			Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP, Ports: []corev1.ServicePort{{Port: 80}}},
+			TypeMeta:   kind(corev1.SchemeGroupVersion, "Service"),
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: labels},
+			Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP, Ports: []corev1.ServicePort{{Port: 80}}},
 		}
 		if change != nil {
 			change(&s.Spec)
@@ -201,25 +215,30 @@ func testWrites(t *testing.T, c *controlplane.ControlPlane, account string) {
 			labels[discoveryv1.LabelServiceName] = service
 		}
 		return &discoveryv1.EndpointSlice{
-			TypeMeta:   kind(discoveryv1.SchemeGroupVersion, "EndpointSlice"),
-			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, Labels: labels}, AddressType: discoveryv1.AddressTypeIPv4,
-			Endpoints: []discoveryv1.Endpoint{},
+			TypeMeta:    kind(discoveryv1.SchemeGroupVersion, "EndpointSlice"),
+			ObjectMeta:  metav1.ObjectMeta{Namespace: "shop", Name: name, Labels: labels},
+			AddressType: discoveryv1.AddressTypeIPv4,
+			Endpoints:   []discoveryv1.Endpoint{},
 		}
 	}
 	imp := func(name string, labels map[string]string) *mcsv1beta1.ServiceImport {
 		return &mcsv1beta1.ServiceImport{
-			TypeMeta: kind(mcsv1beta1.GroupVersion, "ServiceImport"), ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, Labels: labels},
-			Spec: mcsv1beta1.ServiceImportSpec{Type: mcsv1beta1.Headless, Ports: []mcsv1beta1.ServicePort{}, IPFamilies: []corev1.IPFamily{"IPv4"}},
+			TypeMeta:   kind(mcsv1beta1.GroupVersion, "ServiceImport"),
+			ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, Labels: labels},
+			Spec: mcsv1beta1.ServiceImportSpec{Type: mcsv1beta1.Headless, Ports: []mcsv1beta1.ServicePort{},
+				IPFamilies: []corev1.IPFamily{"IPv4"}},
 		}
 	}
 	balancer := func(namespace, name string) *corev1.Service {
 		return service(namespace, name, ours, func(s *corev1.ServiceSpec) {
-			s.Type, s.LoadBalancerClass, s.AllocateLoadBalancerNodePorts = corev1.ServiceTypeLoadBalancer, ptr(broker.VIPClass), ptr(false)
+			s.Type, s.LoadBalancerClass, s.AllocateLoadBalancerNodePorts = corev1.ServiceTypeLoadBalancer, ptr(broker.VIPClass),
+				ptr(false)
 		})
 	}
 	withIngress := func(s *corev1.Service, ips ...string) *corev1.Service {
 		for _, ip := range ips {
-			s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: ip, IPMode: ptr(corev1.LoadBalancerIPModeVIP)})
+			s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress,
+				corev1.LoadBalancerIngress{IP: ip, IPMode: ptr(corev1.LoadBalancerIPModeVIP)})
 		}
 		return s
 	}
@@ -228,10 +247,13 @@ func testWrites(t *testing.T, c *controlplane.ControlPlane, account string) {
 	}
 	theirs := []runtime.Object{
 		service("shop", "bank", nil, nil), slice("bank-x", "endpointslice-controller.k8s.io", "bank"), imp("bank", nil),
-		service("kube-system", "derived-old", ours, nil), balancer("shop", "derived-vip"), cloud("cloud", nil), cloud("derived-cloud", ours),
+		service("kube-system", "derived-old", ours, nil), balancer("shop", "derived-vip"), cloud("cloud", nil),
+		cloud("derived-cloud", ours),
 	}
-	apply(t, c, &corev1.Namespace{TypeMeta: kind(corev1.SchemeGroupVersion, "Namespace"), ObjectMeta: metav1.ObjectMeta{Name: "shop"}},
-		&corev1.Namespace{TypeMeta: kind(corev1.SchemeGroupVersion, "Namespace"), ObjectMeta: metav1.ObjectMeta{Name: "openshift-dns"}})
+	apply(t, c, &corev1.Namespace{TypeMeta: kind(corev1.SchemeGroupVersion, "Namespace"),
+		ObjectMeta: metav1.ObjectMeta{Name: "shop"}},
+		&corev1.Namespace{TypeMeta: kind(corev1.SchemeGroupVersion, "Namespace"),
+			ObjectMeta: metav1.ObjectMeta{Name: "openshift-dns"}})
 	apply(t, c, theirs...)
 	const (
 		mark     = "writes only objects with the label"
@@ -258,17 +280,25 @@ func testWrites(t *testing.T, c *controlplane.ControlPlane, account string) {
 		{"adopt a slice of others", write{verb: "patch", object: slice("bank-x", broker.ManagedBy, "derived-0")}, mark},
 		{"status of an import of others", write{verb: "patch", object: imp("bank", ours), subresource: "status"}, mark},
 		{"Service of another name", write{object: service("shop", "web", ours, nil)}, forms},
-		{"selector", write{object: service("shop", "derived-0", ours, func(s *corev1.ServiceSpec) { s.Selector = map[string]string{"a": "b"} })}, forms},
-		{"external IP", write{object: service("shop", "derived-0", ours, func(s *corev1.ServiceSpec) { s.ExternalIPs = []string{"10.1.1.1"} })}, forms},
-		{"load balancer", write{object: service("shop", "derived-0", ours, func(s *corev1.ServiceSpec) { s.Type = corev1.ServiceTypeLoadBalancer })}, forms},
-		{"load balancer of our class with node ports", write{object: service("shop", "derived-0", ours, func(s *corev1.ServiceSpec) {
-			s.Type, s.LoadBalancerClass = corev1.ServiceTypeLoadBalancer, ptr(broker.VIPClass)
-		})}, forms},
+		{"selector", write{object: service("shop", "derived-0", ours,
+			func(s *corev1.ServiceSpec) { s.Selector = map[string]string{"a": "b"} })}, forms},
+		{"external IP", write{object: service("shop", "derived-0", ours,
+			func(s *corev1.ServiceSpec) { s.ExternalIPs = []string{"10.1.1.1"} })}, forms},
+		{"load balancer", write{object: service("shop", "derived-0", ours,
+			func(s *corev1.ServiceSpec) { s.Type = corev1.ServiceTypeLoadBalancer })}, forms},
+		{"load balancer of our class with node ports", write{object: service("shop", "derived-0", ours,
+			func(s *corev1.ServiceSpec) {
+				s.Type, s.LoadBalancerClass = corev1.ServiceTypeLoadBalancer, ptr(broker.VIPClass)
+			})}, forms},
 		{"load balancer of our class", write{object: balancer("shop", "derived-0")}, ""},
-		{"clusterset IPs", write{verb: "patch", object: withIngress(balancer("shop", "derived-vip"), "243.0.0.1", "fd17:87d8:f436::1"), subresource: "status"}, ""},
-		{"an address of the internet", write{verb: "patch", object: withIngress(balancer("shop", "derived-vip"), "8.8.8.8"), subresource: "status"}, public},
-		{"clusterset IP of a Service of others", write{verb: "patch", object: withIngress(balancer("shop", "cloud"), "243.0.0.1"), subresource: "status"}, mark},
-		{"clusterset IP of another class", write{verb: "patch", object: withIngress(balancer("shop", "derived-cloud"), "243.0.0.1"), subresource: "status"}, forms},
+		{"clusterset IPs", write{verb: "patch", object: withIngress(balancer("shop", "derived-vip"), "243.0.0.1",
+			"fd17:87d8:f436::1"), subresource: "status"}, ""},
+		{"an address of the internet", write{verb: "patch", object: withIngress(balancer("shop", "derived-vip"), "8.8.8.8"),
+			subresource: "status"}, public},
+		{"clusterset IP of a Service of others", write{verb: "patch",
+			object: withIngress(balancer("shop", "cloud"), "243.0.0.1"), subresource: "status"}, mark},
+		{"clusterset IP of another class", write{verb: "patch",
+			object: withIngress(balancer("shop", "derived-cloud"), "243.0.0.1"), subresource: "status"}, forms},
 		{"slice of a Service of others", write{object: slice("imported-0", broker.ManagedBy, "bank")}, ofOthers},
 		{"kube-system", write{object: service("kube-system", "derived-0", ours, nil)}, systems},
 		{"openshift-dns", write{object: service("openshift-dns", "derived-0", ours, nil)}, systems},
@@ -280,7 +310,8 @@ func testWrites(t *testing.T, c *controlplane.ControlPlane, account string) {
 	}
 }
 
-// testExportWrites lets the account of a controller change a ServiceExport, which belongs to a user: docs/spec/controller.md 7.6.
+// testExportWrites lets the account of a controller change a ServiceExport, which belongs to a user:
+// docs/spec/controller.md 7.6.
 func testExportWrites(t *testing.T, c *controlplane.ControlPlane, account string) {
 	kubeconfig, err := c.ServiceAccountKubeconfig(t.Context(), system, account)
 	client, err := dynamic.NewForConfig(as(t, kubeconfig, err))
@@ -290,7 +321,8 @@ func testExportWrites(t *testing.T, c *controlplane.ControlPlane, account string
 	users := mcsv1beta1.ServiceExport{
 		TypeMeta: kind(mcsv1beta1.GroupVersion, "ServiceExport"),
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: "shop", Name: "bank", Labels: map[string]string{"team": "a"}, Annotations: map[string]string{broker.AnnotationToClusters: "east"},
+			Namespace: "shop", Name: "bank", Labels: map[string]string{"team": "a"},
+			Annotations: map[string]string{broker.AnnotationToClusters: "east"},
 		},
 		Spec: mcsv1beta1.ServiceExportSpec{ExportedLabels: map[string]string{"tier": "gold"}},
 	}
@@ -308,7 +340,10 @@ func testExportWrites(t *testing.T, c *controlplane.ControlPlane, account string
 	}{
 		{"its annotation", func(e *mcsv1beta1.ServiceExport) { e.Annotations[broker.AnnotationExportedTo] = "east" }, ""},
 		{"another annotation", func(e *mcsv1beta1.ServiceExport) { e.Annotations["team"] = "a" }, others},
-		{"an annotation of the user", func(e *mcsv1beta1.ServiceExport) { e.Annotations[broker.AnnotationToClusters] = "west" }, others},
+		{"an annotation of the user", func(
+			e *mcsv1beta1.ServiceExport) {
+			e.Annotations[broker.AnnotationToClusters] = "west"
+		}, others},
 		{"a label", func(e *mcsv1beta1.ServiceExport) { e.Labels["team"] = "b" }, others},
 		{"the spec", func(e *mcsv1beta1.ServiceExport) { e.Spec.ExportedLabels["tier"] = "silver" }, others},
 		{"a finalizer", func(e *mcsv1beta1.ServiceExport) { e.Finalizers = []string{"example.org/a"} }, others},
@@ -365,7 +400,8 @@ func testNamed(t *testing.T, dns, controller, both asker) {
 	}
 }
 
-// TestNamedRights lists the rules for objects with a name: TestRights asks about each resource without one, and about names that it knows.
+// TestNamedRights lists the rules for objects with a name: TestRights asks about each resource without one, and about
+// names that it knows.
 func TestNamedRights(t *testing.T) {
 	var got []string
 	for _, text := range [][]byte{deploy.DNSRBAC, deploy.ControllerRBAC, deploy.AllInOneRBAC, deploy.Broker} {
@@ -379,7 +415,8 @@ func TestNamedRights(t *testing.T) {
 			}
 			for _, r := range role.Rules {
 				if len(r.ResourceNames) > 0 || len(r.NonResourceURLs) > 0 {
-					got = append(got, fmt.Sprint(role.Kind, " ", role.Name, ": ", r.Verbs, " ", r.Resources, r.NonResourceURLs, " ", r.ResourceNames))
+					got = append(got, fmt.Sprint(role.Kind, " ", role.Name, ": ", r.Verbs, " ", r.Resources, r.NonResourceURLs, " ",
+						r.ResourceNames))
 				}
 			}
 		}
@@ -396,8 +433,10 @@ func testPowers(t *testing.T, a asker) {
 	for _, power := range []string{
 		"bind roles.rbac.authorization.k8s.io", "bind clusterroles.rbac.authorization.k8s.io",
 		"escalate roles.rbac.authorization.k8s.io", "escalate clusterroles.rbac.authorization.k8s.io",
-		"impersonate users", "impersonate groups", "impersonate serviceaccounts", "impersonate userextras.authentication.k8s.io",
-		"approve signers.certificates.k8s.io", "sign signers.certificates.k8s.io", "attest signers.certificates.k8s.io", "* *.*",
+		"impersonate users", "impersonate groups", "impersonate serviceaccounts",
+		"impersonate userextras.authentication.k8s.io",
+		"approve signers.certificates.k8s.io", "sign signers.certificates.k8s.io", "attest signers.certificates.k8s.io",
+		"* *.*",
 	} {
 		verb, resource, _ := strings.Cut(power, " ")
 		for _, namespace := range []string{"", system} {
@@ -407,7 +446,10 @@ func testPowers(t *testing.T, a asker) {
 		}
 	}
 	for _, path := range []string{"/metrics", "/logs", "/debug/pprof", "/configz", "/*"} {
-		if a.review(t, authorizationv1.SubjectAccessReviewSpec{NonResourceAttributes: &authorizationv1.NonResourceAttributes{Verb: "get", Path: path}}) {
+		if a.review(
+			t,
+			authorizationv1.SubjectAccessReviewSpec{NonResourceAttributes: &authorizationv1.NonResourceAttributes{Verb: "get",
+				Path: path}}) {
 			t.Errorf("%s may get %s, want it denied", a.user, path)
 		}
 	}
@@ -435,7 +477,8 @@ func (a asker) may(t *testing.T, verb, resource, namespace, name string) bool {
 
 func (a asker) review(t *testing.T, of authorizationv1.SubjectAccessReviewSpec) bool {
 	t.Helper()
-	of.User, of.Groups = a.user, []string{"system:serviceaccounts", "system:serviceaccounts:" + a.namespace, "system:authenticated"}
+	of.User, of.Groups = a.user, []string{"system:serviceaccounts", "system:serviceaccounts:" + a.namespace,
+		"system:authenticated"}
 	review := &authorizationv1.SubjectAccessReview{Spec: of}
 	answer, err := a.client.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), review, metav1.CreateOptions{})
 	if err != nil {

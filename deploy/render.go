@@ -54,7 +54,8 @@ type Options struct {
 	Values    map[string]any // more values of the chart, such as "image"
 }
 
-// Render returns the objects of a mode, as YAML of several documents. It returns an error if the options have a value that the templates cannot take.
+// Render returns the objects of a mode, as YAML of several documents. It returns an error if the options have a value
+// that the templates cannot take.
 func Render(o Options) ([]byte, error) {
 	return renderParts(o, func(string) bool { return true })
 }
@@ -83,7 +84,8 @@ func renderParts(o Options, wanted func(name string) bool) ([]byte, error) {
 
 // render executes one template as Helm does.
 func render(name string, o Options) ([]byte, error) {
-	templates, err := template.New("").Option("missingkey=error").Funcs(template.FuncMap{"dict": dict, "replace": replace, "toJson": toJSON}).
+	templates, err := template.New("").Option("missingkey=error").Funcs(template.FuncMap{"dict": dict, "replace": replace,
+		"toJson": toJSON}).
 		ParseFS(chart, "chart/templates/*.tpl", "chart/templates/*.yaml")
 	if err != nil {
 		return nil, fmt.Errorf("templates: %w", err)

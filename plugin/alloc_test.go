@@ -39,8 +39,8 @@ var costs = []struct {
 	{name: "host A", qname: "h5.c1.db.shop", qtype: dns.TypeA, records: 1, most: 2},
 	// The message; the section; all records with their addresses in one allocation.
 	{name: "headless A of 30", qname: "db.shop", qtype: dns.TypeA, records: 30, most: 3},
-	// The message; the list of the resolver; the records; the section of the glue, and the record in it. One more, here and below: under the race
-	// detector a pool drops a quarter of what it gets, and a query has two buffers.
+	// The message; the list of the resolver; the records; the section of the glue, and the record in it. One more, here
+	// and below: under the race detector a pool drops a quarter of what it gets, and a query has two buffers.
 	{name: "SRV of a VIP", qname: "_http._tcp.web.shop", qtype: dns.TypeSRV, records: 1, most: 6},
 	// The message; the section; the records; the text of all targets.
 	{name: "headless SRV of 30, cut", qname: "_pg._tcp.db.shop", qtype: dns.TypeSRV, records: 21, most: 5},

@@ -49,8 +49,8 @@ type Directive struct {
 	Set func([]string) error
 }
 
-// A block is a clusterset block while it is parsed. It has one method for each directive, which sets its part of Config;
-// their errors have no file and line.
+// A block is a clusterset block while it is parsed. It has one method for each directive, which sets its part of
+// Config; their errors have no file and line.
 type block struct {
 	Config
 
@@ -196,8 +196,8 @@ func (b *block) deny(args []string) error {
 	return nil
 }
 
-// ns sets the name server. With addresses the name is ns.dns below one of the zones, else it is outside of all: a name that does
-// not exist here must not be named in NS records.
+// ns sets the name server. With addresses the name is ns.dns below one of the zones, else it is outside of all: a name
+// that does not exist here must not be named in NS records.
 func (b *block) ns(args []string) error {
 	name, err := origin(args[0])
 	if err != nil || strings.Trim(args[0], ".") == "" {
@@ -380,7 +380,8 @@ func (b *block) fallthru(args []string) error {
 			return fmt.Errorf("fallthrough: %w", err)
 		}
 		// A zone above ours has all of our names, as "." does. Reverse zones always fall through, so they need not be here.
-		if !slices.ContainsFunc(slices.Concat(b.Zones, b.Reverse), func(o string) bool { return dns.IsSubDomain(o, z) || dns.IsSubDomain(z, o) }) {
+		if !slices.ContainsFunc(slices.Concat(b.Zones, b.Reverse),
+			func(o string) bool { return dns.IsSubDomain(o, z) || dns.IsSubDomain(z, o) }) {
 			return fmt.Errorf("fallthrough zone %q: want one at, below or above %s", arg, strings.Join(b.Zones, " or "))
 		}
 		if slices.Contains(zones, z) {

@@ -25,8 +25,8 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/tier"
 )
 
-// docs/spec/dns.md 5.5: a client may advertise 65,535 octets, but a large datagram is fragmented, and one over IPv4 has room for
-// 65,507 (RFC 791).
+// docs/spec/dns.md 5.5: a client may advertise 65,535 octets, but a large datagram is fragmented, and one over IPv4 has
+// room for 65,507 (RFC 791).
 func TestDatagramLimit(t *testing.T) {
 	everySize(t)
 	for directive, limit := range map[string]int{"": 1232, "udp_size 512": 512, "udp_size 65507": 65507} {
@@ -46,8 +46,8 @@ func TestDatagramLimit(t *testing.T) {
 	}
 }
 
-// everySize asks for one RRset with sizes that a client can advertise, with each of those up to the limit: a reply fits it, and has TC as records are
-// left out.
+// everySize asks for one RRset with sizes that a client can advertise, with each of those up to the limit: a reply fits
+// it, and has TC as records are left out.
 func everySize(t *testing.T) {
 	t.Helper()
 	const records = 80 // a few more than fit udp_size, which is at its default
@@ -58,13 +58,16 @@ func everySize(t *testing.T) {
 			step = tier.Size(100, 1)
 		}
 		m, size := s.exchange(t, ask("db.shop.svc.clusterset.local.", dns.TypeA, uint16(advertised)), false)
-		if most := min(max(dns.MinMsgSize, advertised), 1232); size > most || size < most-100 || !m.Truncated || len(m.Answer) >= records {
-			t.Fatalf("A for %d: %d octets, %d of %d records, TC %t, want almost %d and TC", advertised, size, len(m.Answer), records, m.Truncated, most)
+		if most := min(max(dns.MinMsgSize, advertised), 1232); size > most || size < most-100 || !m.Truncated ||
+			len(m.Answer) >= records {
+			t.Fatalf("A for %d: %d octets, %d of %d records, TC %t, want almost %d and TC", advertised, size, len(m.Answer),
+				records, m.Truncated, most)
 		}
 	}
 }
 
-// docs/spec/dns.md 5.5: the plugin dnssec adds a signature for each RRset, to clients that ask for it. A reply has room for them.
+// docs/spec/dns.md 5.5: the plugin dnssec adds a signature for each RRset, to clients that ask for it. A reply has room
+// for them.
 func TestRoomForSignatures(t *testing.T) {
 	s := serve(t, setup{zones: []string{"clusterset.local"}, objects: large})
 	const signature = 2 + 10 + 18 + 18 + 256 // RFC 4034 section 3.1, of RSA with 2048 bits
@@ -99,7 +102,8 @@ func TestRoomForSignatures(t *testing.T) {
 	}
 }
 
-// docs/spec/dns.md 5.2: SOA and NS name the server that ns gives, and its addresses where they are known; a transfer does as well.
+// docs/spec/dns.md 5.2: SOA and NS name the server that ns gives, and its addresses where they are known; a transfer
+// does as well.
 func TestNameServer(t *testing.T) {
 	const below, elsewhere = "ns.dns.clusterset.local.", "dns.example."
 	for directive, want := range map[string]struct {
@@ -126,10 +130,12 @@ func TestNameServer(t *testing.T) {
 			return out
 		}
 		ns := s.ask(t, ask("clusterset.local.", dns.TypeNS, 1232), false)
-		if got := ns.Answer[0].(*dns.NS).Ns; got != want.name || !slices.Equal(addresses(ns.Extra, want.name), want.addresses) {
+		if got := ns.Answer[0].(*dns.NS).Ns; got != want.name ||
+			!slices.Equal(addresses(ns.Extra, want.name), want.addresses) {
 			t.Errorf("%q: NS %s with %v, want %v", directive, got, ns.Extra, want)
 		}
-		if got := s.ask(t, ask("CLUSTERSET.local.", dns.TypeSOA, 0), false).Answer[0].(*dns.SOA).Ns; !strings.EqualFold(got, want.name) {
+		if got := s.ask(t, ask("CLUSTERSET.local.", dns.TypeSOA, 0), false).Answer[0].(*dns.SOA).Ns; !strings.EqualFold(got,
+			want.name) {
 			t.Errorf("%q: MNAME %s, want %s", directive, got, want.name)
 		}
 		var own []string
@@ -189,13 +195,15 @@ func TestReverseNamesAreOthers(t *testing.T) {
 	}
 }
 
-// docs/spec/dns.md 4.7, docs/spec/dns.md 5.5: glue of NS is cut without TC; the addresses of ns.dns are cut with TC, and rotate.
+// docs/spec/dns.md 4.7, docs/spec/dns.md 5.5: glue of NS is cut without TC; the addresses of ns.dns are cut with TC,
+// and rotate.
 func TestManyAddressesOfThisServer(t *testing.T) {
 	s := serve(t, setup{zones: []string{"clusterset.local"}})
 	for i := range 200 {
 		s.handler.Addresses = append(s.handler.Addresses, netip.AddrFrom4([4]byte{10, 0, 1, byte(i)}))
 	}
-	if m := s.ask(t, ask("clusterset.local.", dns.TypeNS, 0), false); m.Truncated || len(m.Answer) != 1 || len(m.Extra) == 0 {
+	if m := s.ask(t, ask("clusterset.local.", dns.TypeNS, 0), false); m.Truncated || len(m.Answer) != 1 ||
+		len(m.Extra) == 0 {
 		t.Errorf("NS: %d records, %d glue, TC %t, want 1, some, and no TC", len(m.Answer), len(m.Extra), m.Truncated)
 	}
 	first := map[string]bool{}
@@ -214,8 +222,9 @@ func TestManyAddressesOfThisServer(t *testing.T) {
 	}
 }
 
-// RFC 1996: a secondary that does not answer does not delay the end. A Notify that waits for it ends after its second try, which comes after
-// two seconds. A busy machine may take as long to end one that does not wait, so it has to be seen once in ten times.
+// RFC 1996: a secondary that does not answer does not delay the end. A Notify that waits for it ends after its second
+// try, which comes after two seconds. A busy machine may take as long to end one that does not wait, so it has to be
+// seen once in ten times.
 func TestNotifyEndsWithItsContext(t *testing.T) {
 	for range 10 {
 		if endsBeforeASecondTry(t) {

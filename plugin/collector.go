@@ -38,14 +38,16 @@ var (
 	hashDesc      = desc("state_hash", "Hash of what is served, equal in servers that serve the same.", "zone", "region")
 	frozenDesc    = desc("frozen", "1 while the state is frozen because another cluster answers as the API server.")
 	withheldDesc  = desc("withheld_imports", "ServiceImports that are gone from the API server and still served.")
-	contactDesc   = desc("last_contact_seconds", "Seconds since the last contact of a watch, +Inf before the first.", "watch")
-	syncedDesc    = desc("synced", "1 once the first list is complete.", "kind")
+	contactDesc   = desc("last_contact_seconds", "Seconds since the last contact of a watch, +Inf before the first.",
+		"watch")
+	syncedDesc = desc("synced", "1 once the first list is complete.", "kind")
 )
 
 // Describe implements prometheus.Collector.
 func (collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		objectsDesc, endpointsDesc, rejectedDesc, publishesDesc, rollbacksDesc, serialDesc, frozenDesc, contactDesc, syncedDesc,
+		objectsDesc, endpointsDesc, rejectedDesc, publishesDesc, rollbacksDesc, serialDesc, frozenDesc, contactDesc,
+		syncedDesc,
 		withheldDesc, hashDesc,
 	} {
 		ch <- d

@@ -18,13 +18,13 @@ const Name = "clusterset"
 // Log writes log lines that begin with the name of the plugin.
 var Log = clog.NewWithPlugin(Name)
 
-// A Config is one clusterset block of a Corefile after validation (docs/spec/dns.md 7). [Parse] makes it. It must not be
-// changed: blocks before and after a reload may share what it reaches.
+// A Config is one clusterset block of a Corefile after validation (docs/spec/dns.md 7). [Parse] makes it. It must not
+// be changed: blocks before and after a reload may share what it reaches.
 type Config struct {
 	// Zones are the origins served, at least one: in lower case, fully qualified, each once.
 	Zones []string
-	// Reverse are the zones of in-addr.arpa and ip6.arpa that PTR records are in, in the same form; nil means none. They point into
-	// the first of Zones.
+	// Reverse are the zones of in-addr.arpa and ip6.arpa that PTR records are in, in the same form; nil means none. They
+	// point into the first of Zones.
 	Reverse []string
 
 	// Kubeconfig is the path of a kubeconfig; empty means in-cluster, or no API server if Manifests is set.
@@ -61,8 +61,8 @@ type Config struct {
 	UDPSize int
 	// NameServer is the name in SOA and NS records, in lower case and fully qualified; empty means ns.dns below each zone.
 	NameServer string
-	// NameServerAddresses are what ns.dns owns below each zone if NameServer is one of these names; nil means the addresses that
-	// the server listens on, or none if NameServer is elsewhere.
+	// NameServerAddresses are what ns.dns owns below each zone if NameServer is one of these names; nil means the
+	// addresses that the server listens on, or none if NameServer is elsewhere.
 	NameServerAddresses []netip.Addr
 	// ExplainAnswers means that answers without records say why, to clients that sent OPT (docs/spec/dns.md 5.8).
 	ExplainAnswers bool
@@ -101,8 +101,8 @@ func (c *Config) Addresses(hosts []string) []netip.Addr {
 	return ListenAddresses(hosts)
 }
 
-// ListenAddresses returns the addresses of a server that listens on hosts; for a wildcard, those of the machine. Link-local
-// addresses are left out, and loopback addresses unless there are no others (docs/spec/dns.md 2.2).
+// ListenAddresses returns the addresses of a server that listens on hosts; for a wildcard, those of the machine.
+// Link-local addresses are left out, and loopback addresses unless there are no others (docs/spec/dns.md 2.2).
 func ListenAddresses(hosts []string) []netip.Addr {
 	var all []netip.Addr
 	for _, host := range hosts {

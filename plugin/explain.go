@@ -11,8 +11,8 @@ import (
 // extendedLen is the octets of an extended error before its text: code and length of the option, and the info code.
 const extendedLen = 6
 
-// explain adds why the answer m has no record, as an extended error with a code of package reason (docs/spec/dns.md 5.8). It is left out
-// where the client did not send OPT or takes too little for it.
+// explain adds why the answer m has no record, as an extended error with a code of package reason (docs/spec/dns.md
+// 5.8). It is left out where the client did not send OPT or takes too little for it.
 func (q *query) explain(m *dns.Msg) {
 	if q.r.IsEdns0() == nil {
 		return
@@ -27,7 +27,8 @@ func (q *query) denial() reason.Code {
 	d := denial.Denial{
 		Relative: q.relative(), Kind: q.answer.Name.Kind, Type: q.qtype(),
 		Index: q.state.Index, Options: &q.options,
-		Namespaces: q.config.Namespaces, Selects: q.config.Labels != nil || q.config.NamespaceLabels != nil, NoEndpoints: q.config.NoEndpoints,
+		Namespaces: q.config.Namespaces, Selects: q.config.Labels != nil ||
+			q.config.NamespaceLabels != nil, NoEndpoints: q.config.NoEndpoints,
 	}
 	if q.answer.Outcome == resolver.NXDomain {
 		d.Kind = resolver.None
@@ -35,8 +36,8 @@ func (q *query) denial() reason.Code {
 	return d.Code()
 }
 
-// used is the octets of m without its OPT record, with those of the NSEC record and the two signatures that the plugin dnssec adds to a
-// negative answer.
+// used is the octets of m without its OPT record, with those of the NSEC record and the two signatures that the plugin
+// dnssec adds to a negative answer.
 func (q *query) used(m *dns.Msg) int {
 	without := *m
 	without.Extra, without.Compress = nil, true

@@ -141,8 +141,10 @@ func TestExplainAnswers(t *testing.T) {
 		}
 		for _, tcp := range []bool{false, true} {
 			m := on[tt.directives].ask(t, ask(name, tt.qtype, 1232), tcp)
-			if got, want := explained(m), []string{reason.Text(tt.want)}; len(m.Answer) > 0 || !slices.Equal(got, want) || extendedError(m) != 0 {
-				t.Errorf("%q: %s %s: %d records, extended error %d %q, want none and 0 %q", tt.directives, name, dns.TypeToString[tt.qtype],
+			if got, want := explained(m), []string{reason.Text(tt.want)}; len(m.Answer) > 0 || !slices.Equal(got, want) ||
+				extendedError(m) != 0 {
+				t.Errorf("%q: %s %s: %d records, extended error %d %q, want none and 0 %q", tt.directives, name,
+					dns.TypeToString[tt.qtype],
 					len(m.Answer), extendedError(m), got, want)
 			}
 		}
@@ -156,7 +158,8 @@ func TestExplainAnswers(t *testing.T) {
 		}
 	}
 	for name := range map[string]bool{"web.shop": true, "east.db.shop": true} {
-		if m := on[""].ask(t, ask(name+".svc.clusterset.local.", dns.TypeA, 1232), false); len(m.Answer) == 0 || extendedError(m) >= 0 {
+		if m := on[""].ask(t, ask(name+".svc.clusterset.local.", dns.TypeA, 1232), false); len(m.Answer) == 0 ||
+			extendedError(m) >= 0 {
 			t.Errorf("%s: %d records, extended error %d, want records and none", name, len(m.Answer), extendedError(m))
 		}
 	}
@@ -225,9 +228,11 @@ func TestExplainChangesNoAnswer(t *testing.T) {
 				t.Errorf("%s: %s: got\n%s\nwant\n%s", f.Name, c.Question, got, c.Want)
 			}
 			texts := explained(m)
-			switch is := len(m.Answer) == 0 && !m.Truncated && m.Rcode != dns.RcodeRefused && m.Rcode != dns.RcodeNotImplemented; {
+			switch is := len(m.Answer) == 0 && !m.Truncated && m.Rcode != dns.RcodeRefused &&
+				m.Rcode != dns.RcodeNotImplemented; {
 			case len(texts) > 0 != is && f.Next == "":
-				t.Errorf("%s: %s: %s with %d records: extended errors %q", f.Name, c.Question, dns.RcodeToString[m.Rcode], len(m.Answer), texts)
+				t.Errorf("%s: %s: %s with %d records: extended errors %q", f.Name, c.Question, dns.RcodeToString[m.Rcode],
+					len(m.Answer), texts)
 			case is && slices.Contains(texts, reason.Text(reason.Unexplained)):
 				t.Errorf("%s: %s: no cause was found", f.Name, c.Question)
 			case is:
@@ -242,7 +247,8 @@ func TestExplainChangesNoAnswer(t *testing.T) {
 
 // docs/spec/dns.md 5.8: an extended error that does not fit is left out. The answer is never cut for it.
 func TestExplainFits(t *testing.T) {
-	s := serve(t, setup{zones: []string{"clusterset.local"}, corefile: "explain_answers on\nudp_size 512", objects: explainObjects})
+	s := serve(t, setup{zones: []string{"clusterset.local"}, corefile: "explain_answers on\nudp_size 512",
+		objects: explainObjects})
 	long := strings.Repeat(strings.Repeat("x", 62)+".", 3) + "web.shop.svc.clusterset.local."
 	for _, signed := range []bool{false, true} {
 		s.handler.Signed = signed

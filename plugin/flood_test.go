@@ -10,9 +10,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// A flood of random names, from as many clients, leaves nothing behind: no memory, no time series. Names that exist are answered beside it.
+// A flood of random names, from as many clients, leaves nothing behind: no memory, no time series. Names that exist are
+// answered beside it.
 func TestFloodOfNames(t *testing.T) {
-	s := serve(t, setup{zones: []string{"clusterset.local"}, objects: []string{"ServiceImport  shop/web  ClusterSetIP  ips: 10.96.0.1  ports: http/TCP/80"}})
+	s := serve(t, setup{zones: []string{"clusterset.local"},
+		objects: []string{"ServiceImport  shop/web  ClusterSetIP  ips: 10.96.0.1  ports: http/TCP/80"}})
 	random := rand.New(rand.NewPCG(7, 21))
 	flood := func(n int) {
 		for range n {

@@ -12,8 +12,8 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/golden"
 )
 
-// FuzzServeDNS gives the handler any message that the server accepts as a query: it never panics, and its replies can be
-// packed and fit the client.
+// FuzzServeDNS gives the handler any message that the server accepts as a query: it never panics, and its replies can
+// be packed and fit the client.
 func FuzzServeDNS(f *testing.F) {
 	objects := golden.Malformed(rand.New(rand.NewPCG(1, 3)), 20)
 	for _, o := range hosts(60) { // more than 512 octets take
@@ -21,7 +21,8 @@ func FuzzServeDNS(f *testing.F) {
 	}
 	s := serve(f, setup{zones: []string{"clusterset.local", "."}, corefile: "max_answers 50", objects: objects})
 	for _, name := range []string{
-		".", "clusterset.local.", "svc.clusterset.local.", "db.shop.svc.clusterset.local.", "many.shop.svc.clusterset.local.", "svc.shop.svc.clusterset.local.",
+		".", "clusterset.local.", "svc.clusterset.local.", "db.shop.svc.clusterset.local.",
+		"many.shop.svc.clusterset.local.", "svc.shop.svc.clusterset.local.",
 		`_http\._tcp.db.shop.svc.clusterset.local.`, `\000.db.shop.svc.clusterset.local.`, `x\.clusterset.local.`,
 		"_http._tcp.east.db.shop.svc.clusterset.local.", strings.Repeat("x.", 118) + "clusterset.local.",
 		strings.Repeat("_tcp.", 40) + "db.shop.svc.clusterset.local.", "_.db.shop.svc.clusterset.local.",
@@ -42,7 +43,8 @@ func FuzzServeDNS(f *testing.F) {
 			return // the server answers, or drops it
 		}
 		recorder := dnstest.NewRecorder(&test.ResponseWriter{})
-		if _, err := s.handler.ServeDNS(t.Context(), recorder, query.Copy()); err != nil && !strings.Contains(err.Error(), "no next plugin") {
+		if _, err := s.handler.ServeDNS(t.Context(), recorder, query.Copy()); err != nil &&
+			!strings.Contains(err.Error(), "no next plugin") {
 			t.Errorf("ServeDNS(%v) = %v", query, err)
 		}
 		if recorder.Msg != nil {

@@ -30,8 +30,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the answers of the golden files that are not permitted")
 
-// roundsOf is the number of times that a question is asked, each time by another client: that shows all clusters that answer in
-// rotation, and the rotation of records.
+// roundsOf is the number of times that a question is asked, each time by another client: that shows all clusters that
+// answer in rotation, and the rotation of records.
 func roundsOf(c *golden.Case) int {
 	if len(c.Want.Forms) > 1 || *update {
 		return 100
@@ -66,8 +66,8 @@ func testFile(t *testing.T, f *golden.File) {
 	}
 }
 
-// compare returns the golden text: that of the file if all replies are permitted and all answers were seen. Where clusters
-// answer in rotation, the glue may be that of any of them.
+// compare returns the golden text: that of the file if all replies are permitted and all answers were seen. Where
+// clusters answer in rotation, the glue may be that of any of them.
 func compare(t *testing.T, c *golden.Case, replies []golden.Reply) golden.Want {
 	t.Helper()
 	missing := map[string]bool{}
@@ -144,7 +144,8 @@ func serve(t testing.TB, s setup) server {
 	return server{Server: newServer(t, slices.Concat(config.Zones, config.Reverse), h), handler: h, config: config}
 }
 
-// source returns the store configuration that setup.go would make of the directives in goldens; test/suites/e2e runs the goldens through setup.go itself.
+// source returns the store configuration that setup.go would make of the directives in goldens; test/suites/e2e runs
+// the goldens through setup.go itself.
 func source(c plugin.Config, path string) cache.Config {
 	return cache.Config{
 		Manifests: []string{path}, Name: path,

@@ -1,5 +1,5 @@
-// Package plugin is the CoreDNS side of clusterset. [Parse] reads the block of a Corefile, and a [Handler] answers queries:
-// it asks package resolver and writes the answer into a message.
+// Package plugin is the CoreDNS side of clusterset. [Parse] reads the block of a Corefile, and a [Handler] answers
+// queries: it asks package resolver and writes the answer into a message.
 package plugin
 
 import (
@@ -21,8 +21,8 @@ import (
 	"github.com/clusterset-dns/clusterset/resolver"
 )
 
-// A Handler answers the queries of one server block. Its exported fields are set before the server starts; after that it
-// does not change, and any goroutine may call it. This is the path of a query:
+// A Handler answers the queries of one server block. Its exported fields are set before the server starts; after that
+// it does not change, and any goroutine may call it. This is the path of a query:
 //
 //	ServeDNS ─► longest    the longest zone at or above the name; no zone: reverse, or the next plugin
 //	            state      one atomic load: the whole answer comes from this state
@@ -35,7 +35,8 @@ import (
 //	            explain    with explain_answers, why there is no record: EDE 0
 //	            write      answers_total, by kind; SERVFAIL if the message cannot be packed or sent
 //
-// The rules are docs/spec/dns.md 5 for the shape of answers, and docs/spec/dns.md 6 for states that are not synced or stale.
+// The rules are docs/spec/dns.md 5 for the shape of answers, and docs/spec/dns.md 6 for states that are not synced or
+// stale.
 type Handler struct {
 	Next plugin.Handler
 
@@ -88,13 +89,14 @@ func (z *zone) contains(qname string) bool {
 	return qname[head-1] == '.' && (!strings.Contains(qname, `\`) || dns.IsSubDomain(z.origin, qname))
 }
 
-// isReverse reports whether qname is a reverse name. Reverse names are for the next plugin, also if the zone is the root.
+// isReverse reports whether qname is a reverse name. Reverse names are for the next plugin, also if the zone is the
+// root.
 func isReverse(qname string) bool {
 	return dns.IsSubDomain("in-addr.arpa.", qname) || dns.IsSubDomain("ip6.arpa.", qname)
 }
 
-// A query is one query to a zone of the handler, with the state that it is answered from. It is pooled, not on the stack:
-// CoreDNS answers each query in a new goroutine, and growing its stack costs more than the answer.
+// A query is one query to a zone of the handler, with the state that it is answered from. It is pooled, not on the
+// stack: CoreDNS answers each query in a new goroutine, and growing its stack costs more than the answer.
 type query struct {
 	*Handler
 	zone  *zone
@@ -116,7 +118,10 @@ type service struct {
 }
 
 // With room for the records of a UDP message; it grows for more.
-var queries = sync.Pool{New: func() any { return &query{text: make([]byte, 0, 1<<10), services: make([]service, 0, 1<<5)} }}
+var queries = sync.Pool{New: func() any {
+	return &query{text: make([]byte, 0, 1<<10),
+		services: make([]service, 0, 1<<5)}
+}}
 
 func newQuery(h *Handler, z *zone, w dns.ResponseWriter, r *dns.Msg) *query {
 	q := queries.Get().(*query)
@@ -213,8 +218,8 @@ func below(labels, origin string) string {
 	return labels + origin
 }
 
-// Octets of the parts of a message (RFC 1035 section 4.1): the header, a question and a record after their names, an SRV
-// record before its target, a compression pointer, and the positions of a message that a pointer can have.
+// Octets of the parts of a message (RFC 1035 section 4.1): the header, a question and a record after their names, an
+// SRV record before its target, a compression pointer, and the positions of a message that a pointer can have.
 const (
 	headerLen   = 12
 	questionLen = 4
@@ -287,8 +292,8 @@ func (q *query) overUDP() bool {
 	return state.Proto() == "udp"
 }
 
-// limitSize makes the query one of a client that takes no more over UDP than is configured, as the plugin bufsize does: the server
-// compresses a message only if it would be too large for the client.
+// limitSize makes the query one of a client that takes no more over UDP than is configured, as the plugin bufsize does:
+// the server compresses a message only if it would be too large for the client.
 func (q *query) limitSize() {
 	if opt := q.r.IsEdns0(); opt != nil && int(opt.UDPSize()) > q.config.UDPSize && q.overUDP() {
 		opt.SetUDPSize(uint16(q.config.UDPSize))

@@ -45,8 +45,8 @@ func TestWriteFails(t *testing.T) {
 	}
 }
 
-// docs/spec/dns.md 6: before the first sync everything is SERVFAIL with EDE 14, for clients that sent OPT: no NXDOMAIN, no
-// fallthrough, no transfer.
+// docs/spec/dns.md 6: before the first sync everything is SERVFAIL with EDE 14, for clients that sent OPT: no NXDOMAIN,
+// no fallthrough, no transfer.
 func TestNotReady(t *testing.T) {
 	config := plugin.ParsedT(t, []string{"clusterset.local"}, "fallthrough")
 	path := filepath.Join(t.TempDir(), "objects.yaml")
@@ -59,7 +59,8 @@ func TestNotReady(t *testing.T) {
 	}
 	h := plugin.NewHandler(config, store, plugin.NewRotation())
 	h.Next = test.NextHandler(dns.RcodeSuccess, errors.New("the next plugin was asked"))
-	for _, name := range []string{"clusterset.local.", "x.clusterset.local.", "web.shop.svc.clusterset.local.", "dns-version.clusterset.local."} {
+	for _, name := range []string{"clusterset.local.", "x.clusterset.local.", "web.shop.svc.clusterset.local.",
+		"dns-version.clusterset.local."} {
 		for _, size := range []uint16{0, 1232} {
 			for _, qtype := range qtypes {
 				recorder := dnstest.NewRecorder(&test.ResponseWriter{})
@@ -67,7 +68,8 @@ func TestNotReady(t *testing.T) {
 				if err != nil || recorder.Msg == nil || recorder.Rcode != dns.RcodeServerFailure || len(recorder.Msg.Answer) > 0 {
 					t.Fatalf("%s %s before the first sync: %v, %v, want SERVFAIL", name, dns.TypeToString[qtype], recorder.Msg, err)
 				}
-				if got := extendedError(recorder.Msg); size > 0 && got != int(dns.ExtendedErrorCodeNotReady) || size == 0 && got >= 0 {
+				if got := extendedError(recorder.Msg); size > 0 && got != int(dns.ExtendedErrorCodeNotReady) || size == 0 &&
+					got >= 0 {
 					t.Errorf("%s %s with OPT %d: EDE %d", name, dns.TypeToString[qtype], size, got)
 				}
 			}

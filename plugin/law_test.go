@@ -237,7 +237,9 @@ func TestEveryReplyFits(t *testing.T) {
 
 // copied reports whether CoreDNS, or a plugin such as nsid, puts options of the query into the reply.
 func (c client) copied() bool {
-	return slices.ContainsFunc(c.opt, func(o dns.EDNS0) bool { return o.Option() == dns.EDNS0NSID || edns.SupportedOption(o.Option()) })
+	return slices.ContainsFunc(c.opt, func(o dns.EDNS0) bool {
+		return o.Option() == dns.EDNS0NSID || edns.SupportedOption(o.Option())
+	})
 }
 
 // addressRecord is the size of a record with a compressed owner name.
@@ -310,7 +312,8 @@ func TestGlueIsWhole(t *testing.T) {
 	}
 }
 
-// severalPorts are services of several ports: headless, with each host in all ports or in some of them, and with a clusterset IP.
+// severalPorts are services of several ports: headless, with each host in all ports or in some of them, and with a
+// clusterset IP.
 var severalPorts = []string{
 	"ServiceImport  ports/all  Headless  ports: a/TCP/80 b/TCP/81",
 	"EndpointSlice  ports/all  cluster: east  ports: a/TCP/80 b/TCP/81  h1=10.1.0.1  h2=10.1.0.2  h2=10.1.0.3  h3=10.1.0.4",
@@ -322,8 +325,8 @@ var severalPorts = []string{
 	"ServiceImport  ports/vip  ClusterSetIP  ips: 10.96.0.1 fd00:96::1  ports: a/TCP/80 b/TCP/81",
 }
 
-// compareGlue asks for all SRV records of a server over TCP, and fails the test if there is room for glue that is missing. It returns how many answers
-// it has compared, and how many of these have fewer targets than records.
+// compareGlue asks for all SRV records of a server over TCP, and fails the test if there is room for glue that is
+// missing. It returns how many answers it has compared, and how many of these have fewer targets than records.
 func compareGlue(t *testing.T, s server, z records) (answers, shared int) {
 	t.Helper()
 	for k, whole := range z {
@@ -362,7 +365,8 @@ func compareGlue(t *testing.T, s server, z records) (answers, shared int) {
 	return answers, shared
 }
 
-// glueOf returns all addresses of targets. certain is false if clusters answer for one of them in rotation: the glue is then that of any cluster.
+// glueOf returns all addresses of targets. certain is false if clusters answer for one of them in rotation: the glue is
+// then that of any cluster.
 func glueOf(t *testing.T, s server, z records, targets map[string]bool) (all map[string]bool, certain bool) {
 	t.Helper()
 	all = map[string]bool{}
@@ -389,8 +393,8 @@ var large = func() []string {
 	return []string{"ServiceImport  shop/db  Headless  ports: pg/TCP/5432", v4, v6}
 }()
 
-// docs/spec/dns.md 5: the order rotates from query to query, so that a truncated answer is not always the same prefix; over
-// TCP an answer that does not fit is a moving subset without TC. Over enough queries each record is sent.
+// docs/spec/dns.md 5: the order rotates from query to query, so that a truncated answer is not always the same prefix;
+// over TCP an answer that does not fit is a moving subset without TC. Over enough queries each record is sent.
 func TestLargeAnswersMove(t *testing.T) {
 	s := serve(t, setup{zones: []string{"clusterset.local"}, corefile: "udp_size 65507", objects: large})
 	const name = "db.shop.svc.clusterset.local."
@@ -461,8 +465,8 @@ func TestRepliesAreFilled(t *testing.T) {
 	}
 }
 
-// docs/spec/dns.md 4: a compression pointer cannot refer to a name after 16,384 octets (RFC 1035 section 4.1.4), so its glue
-// is longer. It still fits, and does not set TC.
+// docs/spec/dns.md 4: a compression pointer cannot refer to a name after 16,384 octets (RFC 1035 section 4.1.4), so its
+// glue is longer. It still fits, and does not set TC.
 func TestGlueBehindPointers(t *testing.T) {
 	s := serve(t, setup{zones: []string{"clusterset.local"}, corefile: "udp_size 65507", objects: hosts(1000)})
 	m, size := s.exchange(t, ask("db.shop.svc.clusterset.local.", dns.TypeSRV, 0), true)
@@ -471,8 +475,8 @@ func TestGlueBehindPointers(t *testing.T) {
 	}
 }
 
-// docs/spec/dns.md 5: with max_answers, A and AAAA asked together come from the same endpoints, and the weight of SRV records is
-// that of the whole RRset.
+// docs/spec/dns.md 5: with max_answers, A and AAAA asked together come from the same endpoints, and the weight of SRV
+// records is that of the whole RRset.
 func TestCappedFamiliesAgree(t *testing.T) {
 	s := serve(t, setup{zones: []string{"clusterset.local"}, corefile: "max_answers 7", objects: large})
 	s.client = "192.0.2.1"

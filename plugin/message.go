@@ -29,7 +29,8 @@ type reply struct {
 func newReply(r *dns.Msg) *reply {
 	m := new(reply)
 	m.question[0] = r.Question[0]
-	m.MsgHdr = dns.MsgHdr{Id: r.Id, Response: true, Opcode: r.Opcode, Authoritative: true, RecursionDesired: r.RecursionDesired}
+	m.MsgHdr = dns.MsgHdr{Id: r.Id, Response: true, Opcode: r.Opcode, Authoritative: true,
+		RecursionDesired: r.RecursionDesired}
 	m.Question = m.question[:]
 	if opt := r.IsEdns0(); opt != nil && echoed(opt) > maxEcho {
 		ownOPT(&m.Msg)
@@ -185,8 +186,8 @@ func (h *Handler) address(owner, ip string) dns.RR {
 	return new(aaaaRecord).set(&hdr, ip)
 }
 
-// fillAddresses puts as many addresses into m as the client takes. If they do not all fit, it sets TC over UDP; over TCP
-// there is no way to fetch the rest, so the answer is a subset without TC.
+// fillAddresses puts as many addresses into m as the client takes. If they do not all fit, it sets TC over UDP; over
+// TCP there is no way to fetch the rest, so the answer is a subset without TC.
 func (q *query) fillAddresses(m *reply) {
 	list := &q.answer.Addresses
 	n := list.Len()
@@ -216,8 +217,9 @@ func (q *query) fillAddresses(m *reply) {
 	}
 }
 
-// signature is the room that the signature of an RRset may take (RFC 4034 section 3.1): the plugin dnssec adds it to an answer that
-// is made here, to clients that ask for it, and an RRset that is signed must not be cut later. It is that of RSA with 2048 bits.
+// signature is the room that the signature of an RRset may take (RFC 4034 section 3.1): the plugin dnssec adds it to an
+// answer that is made here, to clients that ask for it, and an RRset that is signed must not be cut later. It is that
+// of RSA with 2048 bits.
 func (q *query) signature() int {
 	if opt := q.r.IsEdns0(); !q.Signed || opt == nil || !opt.Do() {
 		return 0
@@ -281,8 +283,8 @@ func (q *query) appendName(b []byte, n *resolver.Name) []byte {
 	return append(b, q.origin()...)
 }
 
-// addGlue adds the addresses of the targets of records while there is room. Glue that does not fit is left out without TC
-// (docs/spec/dns.md 4.7).
+// addGlue adds the addresses of the targets of records while there is room. Glue that does not fit is left out without
+// TC (docs/spec/dns.md 4.7).
 func (q *query) addGlue(m *reply, records []dns.SRV, room int) {
 	list := &q.answer.Services
 	m.Extra = slices.Grow(m.Extra, min(2*len(records), room/(pointerLen+recordLen+net.IPv4len))+1)

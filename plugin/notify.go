@@ -12,8 +12,8 @@ import (
 // notifyPause is the least time between two NOTIFYs of a zone.
 const notifyPause = time.Second
 
-// Notify sends NOTIFY to the secondaries of t (RFC 1996) each time the serial is not the notified one, until ctx ends. Moves
-// of the serial during a NOTIFY lead to one more. An error is logged if it is not that of the NOTIFY before.
+// Notify sends NOTIFY to the secondaries of t (RFC 1996) each time the serial is not the notified one, until ctx ends.
+// Moves of the serial during a NOTIFY lead to one more. An error is logged if it is not that of the NOTIFY before.
 func (h *Handler) Notify(ctx context.Context, t *transfer.Transfer, notified uint32) {
 	serials, cancel := h.store.Subscribe()
 	defer cancel()
@@ -38,8 +38,8 @@ func (h *Handler) Notify(ctx context.Context, t *transfer.Transfer, notified uin
 	}
 }
 
-// notify sends NOTIFY for each zone, and reports whether it has finished: a secondary that does not answer takes seconds,
-// and the end of ctx does not wait for it. failed is what was logged last for each zone.
+// notify sends NOTIFY for each zone, and reports whether it has finished: a secondary that does not answer takes
+// seconds, and the end of ctx does not wait for it. failed is what was logged last for each zone.
 func (h *Handler) notify(ctx context.Context, t *transfer.Transfer, failed []logging.OnChange[string]) bool {
 	done := make(chan struct{})
 	go func() {

@@ -24,8 +24,8 @@ var exclusive = []struct{ one, other, why string }{
 	{"noendpoints", "topology", "zones and regions are labels of slices"},
 }
 
-// Parse reads the clusterset block of one server block (docs/spec/dns.md 7). An error has the file, the line, the bad value
-// and what is wanted. Relative paths are relative to the folder of the root directive. Parse opens no file and no
+// Parse reads the clusterset block of one server block (docs/spec/dns.md 7). An error has the file, the line, the bad
+// value and what is wanted. Relative paths are relative to the folder of the root directive. Parse opens no file and no
 // connection. more are directives of other packages. Lines are for errors that are found later.
 //
 //	clusterset ZONES {        zones      origins, at or below the zones of the server block
@@ -110,8 +110,8 @@ func (b *block) validate() error {
 	return nil
 }
 
-// zones sets the origins: args, or the zones of the server block if there are no args. Networks are reverse zones, as in the keys of a
-// server block.
+// zones sets the origins: args, or the zones of the server block if there are no args. Networks are reverse zones, as
+// in the keys of a server block.
 func (b *block) zones(args, keys []string) error {
 	var served []string
 	for _, key := range keys {
@@ -133,7 +133,8 @@ func (b *block) zones(args, keys []string) error {
 		}
 	}
 	if len(b.Zones) == 0 {
-		return fmt.Errorf("zones %s: want a zone such as clusterset.local beside them, for PTR records to point into", strings.Join(b.Reverse, ", "))
+		return fmt.Errorf("zones %s: want a zone such as clusterset.local beside them, for PTR records to point into",
+			strings.Join(b.Reverse, ", "))
 	}
 	return nil
 }

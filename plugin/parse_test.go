@@ -104,8 +104,11 @@ func accepted(t testing.TB) map[string]map[string]func(*Config) {
 			"namespaces kube-system web": func(c *Config) { c.Namespaces = []string{"kube-system", "web"} },
 		},
 		"namespace_labels": {
-			"namespace_labels team=shop":              func(c *Config) { c.NamespaceLabels = selects(t, "team=shop") },
-			"namespace_labels team in (a, b), !draft": func(c *Config) { c.NamespaceLabels = selects(t, "team in (a,b),!draft") },
+			"namespace_labels team=shop": func(c *Config) { c.NamespaceLabels = selects(t, "team=shop") },
+			"namespace_labels team in (a, b), !draft": func(c *Config) {
+				c.NamespaceLabels = selects(t,
+					"team in (a,b),!draft")
+			},
 		},
 		"labels": {
 			"labels app":                        func(c *Config) { c.Labels = selects(t, "app") },
@@ -125,9 +128,12 @@ func accepted(t testing.TB) map[string]map[string]func(*Config) {
 			"explain_answers off": nil,
 		},
 		"ns": {
-			"ns DNS.example":                       func(c *Config) { c.NameServer = "dns.example." },
-			"ns a.svc.cluster.local.":              func(c *Config) { c.NameServer = "a.svc.cluster.local." },
-			"ns ns.dns.clusterset.local 192.0.2.1": func(c *Config) { c.NameServer, c.NameServerAddresses = "ns.dns.clusterset.local.", addrs("192.0.2.1") },
+			"ns DNS.example":          func(c *Config) { c.NameServer = "dns.example." },
+			"ns a.svc.cluster.local.": func(c *Config) { c.NameServer = "a.svc.cluster.local." },
+			"ns ns.dns.clusterset.local 192.0.2.1": func(c *Config) {
+				c.NameServer,
+					c.NameServerAddresses = "ns.dns.clusterset.local.", addrs("192.0.2.1")
+			},
 			"ns ns.dns.clusterset.local 127.0.0.1 fd00::1": func(c *Config) {
 				c.NameServer, c.NameServerAddresses = "ns.dns.clusterset.local.", addrs("127.0.0.1", "fd00::1")
 			},
@@ -185,10 +191,13 @@ func accepted(t testing.TB) map[string]map[string]func(*Config) {
 			"apiserver_qps 50 100": func(c *Config) { c.QPS, c.Burst = 50, 100 },
 		},
 		"fallthrough": {
-			"fallthrough":                        func(c *Config) { c.Fall = fall.Root },
-			"fallthrough .":                      func(c *Config) { c.Fall = fall.Root },
-			"fallthrough Local":                  func(c *Config) { c.Fall = fall.F{Zones: []string{"local."}} },
-			"fallthrough a.svc.clusterset.local": func(c *Config) { c.Fall = fall.F{Zones: []string{"a.svc.clusterset.local."}} },
+			"fallthrough":       func(c *Config) { c.Fall = fall.Root },
+			"fallthrough .":     func(c *Config) { c.Fall = fall.Root },
+			"fallthrough Local": func(c *Config) { c.Fall = fall.F{Zones: []string{"local."}} },
+			"fallthrough a.svc.clusterset.local": func(
+				c *Config) {
+				c.Fall = fall.F{Zones: []string{"a.svc.clusterset.local."}}
+			},
 			"fallthrough clusterset.local B.clusterset.local.": func(c *Config) {
 				c.Fall = fall.F{Zones: []string{"clusterset.local.", "b.clusterset.local."}}
 			},
@@ -264,7 +273,8 @@ func TestParseZones(t *testing.T) {
 		{"below the server block", "test {\nclusterset a.test {\nttl 1\n}\n}", []string{"a.test."}},
 		{"one below the other", "test {\nclusterset a.test test\n}", []string{"a.test.", "test."}},
 		{"root", ". {\nclusterset\n}", []string{"."}},
-		{"reverse beside ours", "clusterset.local 10.0.0.0/8 {\nclusterset clusterset.local\n}", []string{"clusterset.local."}},
+		{"reverse beside ours", "clusterset.local 10.0.0.0/8 {\nclusterset clusterset.local\n}",
+			[]string{"clusterset.local."}},
 	} {
 		got, err := parse(tt.corefile)
 		if err != nil {
@@ -281,7 +291,8 @@ func TestParseTakesReverseZones(t *testing.T) {
 	for corefile, want := range map[string][]string{
 		"clusterset.local 10.0.0.0/8 {\nclusterset clusterset.local\n}": nil,
 		"fd00::/8 a.test {\nclusterset\n}":                              {"d.f.ip6.arpa."},
-		". {\nclusterset 10.in-addr.ARPA a.test 192.168.0.0/23\n}":      {"10.in-addr.arpa.", "0.168.192.in-addr.arpa.", "1.168.192.in-addr.arpa."},
+		". {\nclusterset 10.in-addr.ARPA a.test 192.168.0.0/23\n}": {"10.in-addr.arpa.", "0.168.192.in-addr.arpa.",
+			"1.168.192.in-addr.arpa."},
 		". {\nclusterset a.test ip6.arpa {\nfallthrough ip6.arpa\n}\n}": {"ip6.arpa."},
 	} {
 		got, err := parse(corefile)
@@ -525,14 +536,18 @@ func TestParseRejectsDirectivesTogether(t *testing.T) {
 	further = []Directive{{Name: "broker", Args: "FILE", Min: 1, Max: 1, Set: func([]string) error { return nil }}}
 	defer func() { further = nil }()
 	for _, tt := range []struct{ one, other, want string }{
-		{"namespaces a", "namespace_labels b", "namespace_labels beside namespaces: want one of them, name the namespaces or select them"},
-		{"manifests a", "kubeconfig b", "kubeconfig beside manifests: want one of them, objects come from files or from an API server"},
+		{"namespaces a", "namespace_labels b",
+			"namespace_labels beside namespaces: want one of them, name the namespaces or select them"},
+		{"manifests a", "kubeconfig b",
+			"kubeconfig beside manifests: want one of them, objects come from files or from an API server"},
 		{"manifests a", "snapshot b", "snapshot beside manifests: want one of them, files are still there at the next start"},
-		{"manifests a", "apiserver_qps 5", "apiserver_qps beside manifests: want one of them, it limits requests to an API server"},
+		{"manifests a", "apiserver_qps 5",
+			"apiserver_qps beside manifests: want one of them, it limits requests to an API server"},
 		{"manifests a", "topology node b", `topology node "b" beside manifests: want zone and region, manifests have no Nodes`},
 		{"manifests a", "broker b", "broker beside manifests: want one of them, the controller writes to an API server"},
 		{"noendpoints", "policy all", "policy beside noendpoints: want one of them, a policy selects among slices"},
-		{"noendpoints", "topology zone b", "topology beside noendpoints: want one of them, zones and regions are labels of slices"},
+		{"noendpoints", "topology zone b",
+			"topology beside noendpoints: want one of them, zones and regions are labels of slices"},
 	} {
 		reject(t, within(tt.one+"\n\n"+tt.other), 5, tt.want)
 		reject(t, within(tt.other+"\n\n"+tt.one), 3, tt.want)
@@ -618,8 +633,8 @@ func equal(t *testing.T, what string, got, want Config) {
 
 func label(octets int) string { return strings.Repeat("a", octets) }
 
-// FuzzParse gives Parse the lines of a block. A block is either rejected at a line of the file or the same Config each time, within the
-// documented bounds.
+// FuzzParse gives Parse the lines of a block. A block is either rejected at a line of the file or the same Config each
+// time, within the documented bounds.
 func FuzzParse(f *testing.F) {
 	for _, lines := range accepted(f) {
 		for line := range lines {
@@ -648,7 +663,8 @@ func FuzzParse(f *testing.F) {
 		if err != nil || !reflect.DeepEqual(again, config) {
 			t.Errorf("Parse(%q) = %+v, %v the second time, want %+v", lines, again, err, config)
 		}
-		if config.TTL < 0 || config.TTL > time.Hour || config.MaxAnswers < 0 || config.StartupTimeout < 0 || len(config.Zones) == 0 {
+		if config.TTL < 0 || config.TTL > time.Hour || config.MaxAnswers < 0 || config.StartupTimeout < 0 ||
+			len(config.Zones) == 0 {
 			t.Errorf("Parse(%q) = %+v, which is outside of the bounds", lines, config)
 		}
 	})

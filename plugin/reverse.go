@@ -10,11 +10,12 @@ import (
 	"github.com/clusterset-dns/clusterset/resolver"
 )
 
-// reverse answers a query for a reverse name, and reports whether it did. What it does not know is for the next plugin: a reverse
-// zone also has the addresses of the cluster itself (docs/spec/dns.md 2.5).
+// reverse answers a query for a reverse name, and reports whether it did. What it does not know is for the next plugin:
+// a reverse zone also has the addresses of the cluster itself (docs/spec/dns.md 2.5).
 func (h *Handler) reverse(w dns.ResponseWriter, r *dns.Msg) (rcode int, answered bool, err error) {
 	question := &r.Question[0]
-	if r.Opcode != dns.OpcodeQuery || question.Qclass != dns.ClassINET || question.Qtype != dns.TypePTR && question.Qtype != dns.TypeANY {
+	if r.Opcode != dns.OpcodeQuery || question.Qclass != dns.ClassINET || question.Qtype != dns.TypePTR &&
+		question.Qtype != dns.TypeANY {
 		return 0, false, nil
 	}
 	z := longest(h.reverseZones, question.Name)

@@ -10,9 +10,9 @@ import (
 	"github.com/miekg/dns"
 )
 
-// A Rotation makes answers rotate: the order of their records from query to query, and what a client is shown of several clusters
-// or of a capped answer from second to second. The order is the only state that a query changes. No two servers rotate alike. Any
-// goroutine may use it.
+// A Rotation makes answers rotate: the order of their records from query to query, and what a client is shown of
+// several clusters or of a capped answer from second to second. The order is the only state that a query changes. No
+// two servers rotate alike. Any goroutine may use it.
 type Rotation struct {
 	order atomic.Uint64
 	seed  maphash.Seed
@@ -38,7 +38,8 @@ func (r *Rotation) ofClient(client netip.Addr, service string, now time.Time) ui
 	return h.Sum64() + uint64(now.Unix())
 }
 
-// clientLen is how many of the 16 octets of an address say whose it is. Hosts change the lower half of an IPv6 address as they like.
+// clientLen is how many of the 16 octets of an address say whose it is. Hosts change the lower half of an IPv6 address
+// as they like.
 func clientLen(client netip.Addr) int {
 	if client.Is4() || client.Is4In6() {
 		return net.IPv6len

@@ -29,10 +29,12 @@ func TestTurnDiffersByClient(t *testing.T) {
 			t.Errorf("%s: turn %d beside %d, want the same: %t", tt.name, tt.got, turn, tt.want)
 		}
 	}
-	if a, b := netip.MustParseAddr("fd00::1"), netip.MustParseAddr("fd00::ffff:1"); one.ofClient(a, "", now) != one.ofClient(b, "", now) {
+	if a, b := netip.MustParseAddr("fd00::1"), netip.MustParseAddr("fd00::ffff:1"); one.ofClient(a, "",
+		now) != one.ofClient(b, "", now) {
 		t.Error("two hosts of one IPv6 network differ")
 	}
-	if a, b := netip.MustParseAddr("fd00:0:0:1::1"), netip.MustParseAddr("fd00:0:0:2::1"); one.ofClient(a, "", now) == one.ofClient(b, "", now) {
+	if a, b := netip.MustParseAddr("fd00:0:0:1::1"), netip.MustParseAddr("fd00:0:0:2::1"); one.ofClient(a, "",
+		now) == one.ofClient(b, "", now) {
 		t.Error("two IPv6 networks do not differ")
 	}
 	// Over clients the turns are random: half of them are odd, within 8 standard deviations.

@@ -13,7 +13,8 @@ import (
 	"github.com/clusterset-dns/clusterset/resolver"
 )
 
-// NewHandler returns the handler of a block that is answered from store. rotation is that of the store, also across a reload.
+// NewHandler returns the handler of a block that is answered from store. rotation is that of the store, also across a
+// reload.
 func NewHandler(config Config, store *cache.Store, rotation *Rotation) *Handler {
 	h := &Handler{config: config, ttl: uint32(config.TTL / time.Second), store: store, rotation: rotation}
 	limits := resolver.MaxNames(config.Zones...)

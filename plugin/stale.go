@@ -11,8 +11,8 @@ import (
 	"github.com/clusterset-dns/clusterset/api/reason"
 )
 
-// stale reports whether the answer may be out of date: from a snapshot, frozen, or too long without contact of a watch that it
-// needs (docs/spec/dns.md 6.4).
+// stale reports whether the answer may be out of date: from a snapshot, frozen, or too long without contact of a watch
+// that it needs (docs/spec/dns.md 6.4).
 func (q *query) stale() bool {
 	namespace := ""
 	if len(q.config.Namespaces) > 0 { // else there is one watch of a kind
@@ -22,8 +22,8 @@ func (q *query) stale() bool {
 	return q.state.Stale(namespace, slices) || q.store.Silence(namespace, slices) > q.config.StaleAfter
 }
 
-// known reports whether the lists that the answer needs are complete, or restored from a snapshot. Names above all namespaces
-// need none.
+// known reports whether the lists that the answer needs are complete, or restored from a snapshot. Names above all
+// namespaces need none.
 func (q *query) known() bool {
 	if q.state.Knows("", true) {
 		return true
@@ -46,7 +46,8 @@ func (h *Handler) LogStaleness(ctx context.Context) {
 			Log.Warningf("%s: answers are stale: %s", h.zones[0].origin,
 				reason.With(fmt.Sprintf("%s was silent for more than %s", h.store.Silent(), h.config.StaleAfter), reason.DNSStale))
 		default:
-			Log.Warningf("%s: answers are stale: %s", h.zones[0].origin, reason.With("the state is from a snapshot, or frozen", reason.DNSStale))
+			Log.Warningf("%s: answers are stale: %s", h.zones[0].origin,
+				reason.With("the state is from a snapshot, or frozen", reason.DNSStale))
 		}
 	}, time.Second)
 }

@@ -11,11 +11,12 @@ import (
 	"github.com/clusterset-dns/clusterset/resolver"
 )
 
-// errNotReady makes the transfer plugin answer SERVFAIL. transfer.ErrNotAuthoritative would make it ask other plugins for the zone.
+// errNotReady makes the transfer plugin answer SERVFAIL. transfer.ErrNotAuthoritative would make it ask other plugins
+// for the zone.
 var errNotReady = errors.New("the lists that a transfer needs are not complete")
 
-// Transfer implements transfer.Transferer. It returns all records of the zone from one state (RFC 5936), or the SOA alone to
-// a secondary whose serial is not behind (RFC 1995 section 4). Before all lists are complete it is an error.
+// Transfer implements transfer.Transferer. It returns all records of the zone from one state (RFC 5936), or the SOA
+// alone to a secondary whose serial is not behind (RFC 1995 section 4). Before all lists are complete it is an error.
 func (h *Handler) Transfer(origin string, serial uint32) (<-chan []dns.RR, error) {
 	z := longest(h.zones, origin)
 	if z == nil || !strings.EqualFold(z.origin, origin) {
@@ -46,8 +47,8 @@ func (h *Handler) Transfer(origin string, serial uint32) (<-chan []dns.RR, error
 	return out, nil
 }
 
-// produce calls send, which sends the records of a transfer, and then closes out. A panic ends the transfer and not the process: without
-// the SOA at the end, the secondary rejects it and tries again.
+// produce calls send, which sends the records of a transfer, and then closes out. A panic ends the transfer and not the
+// process: without the SOA at the end, the secondary rejects it and tries again.
 func produce(out chan<- []dns.RR, origin string, send func()) {
 	defer close(out)
 	defer func() {

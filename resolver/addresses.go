@@ -56,19 +56,22 @@ type clusters struct {
 	first, n int
 }
 
-// answering are the clusters that can answer for a service, whatever the family: the local one alone, or all that are selected.
+// answering are the clusters that can answer for a service, whatever the family: the local one alone, or all that are
+// selected.
 func answering(s *index.Service, o *Options) clusters {
 	if o.Policy == NoCluster {
 		return clusters{}
 	}
-	if c, ok := s.Cluster(o.LocalCluster); ok && c < s.Answering() && o.Policy == LocalFirst && (s.ClusterHas(c, index.V4) || s.ClusterHas(c, index.V6)) {
+	if c, ok := s.Cluster(o.LocalCluster); ok && c < s.Answering() && o.Policy == LocalFirst &&
+		(s.ClusterHas(c, index.V4) || s.ClusterHas(c, index.V6)) {
 		return clusters{s, c, 1}
 	}
 	return clusters{s, 0, s.Answering()}
 }
 
-// inRotation is the position of the cluster that answers this query. Each answers as often as its weight says, also within a few seconds: those of a
-// cluster with a large weight are spread over time as those of so many clusters would be.
+// inRotation is the position of the cluster that answers this query. Each answers as often as its weight says, also
+// within a few seconds: those of a cluster with a large weight are spread over time as those of so many clusters would
+// be.
 func (c clusters) inRotation(q *Question) int {
 	total := 0
 	for i := range c.n {

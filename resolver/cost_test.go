@@ -11,7 +11,8 @@ import (
 	"github.com/miekg/dns"
 )
 
-// kinds has a question of each kind for the zone of newZone. allocs is the most allocations, whatever the size of the zone.
+// kinds has a question of each kind for the zone of newZone. allocs is the most allocations, whatever the size of the
+// zone.
 var kinds = []struct {
 	kind   string
 	name   string
@@ -39,11 +40,12 @@ var kinds = []struct {
 	{"many-srv-bare", "many.shop.svc", dns.TypeSRV, resolver.Found, 4},         // these, for all clusters and for one
 }
 
-// newZone has so many services with a VIP, and with so many endpoints in 2 clusters a Headless service and a ClusterSetIP
-// service without a VIP, and that of manyPorts.
+// newZone has so many services with a VIP, and with so many endpoints in 2 clusters a Headless service and a
+// ClusterSetIP service without a VIP, and that of manyPorts.
 func newZone(services, endpoints int) *index.Index {
 	e := new(index.Index).Edit()
-	ports := index.NewPorts([]index.Port{{Name: "http", Proto: index.TCP, Number: 80}, {Name: "dns", Proto: index.UDP, Number: 53}})
+	ports := index.NewPorts([]index.Port{{Name: "http", Proto: index.TCP, Number: 80},
+		{Name: "dns", Proto: index.UDP, Number: 53}})
 	for i := range services {
 		e.Put(index.Build(index.NewImport(index.ImportSpec{
 			Namespace: fmt.Sprintf("ns-%d", i%100), Name: fmt.Sprintf("vip-%d", i), Type: index.ClusterSetIP,
@@ -58,14 +60,16 @@ func newZone(services, endpoints int) *index.Index {
 	return e.Index()
 }
 
-// manyPorts is a service with 2,000 ports in each of 20 clusters, a hundred in a slice. Every other port has another number in each cluster.
+// manyPorts is a service with 2,000 ports in each of 20 clusters, a hundred in a slice. Every other port has another
+// number in each cluster.
 func manyPorts() *index.Service {
 	var list []*index.Slice
 	for c := range 20 {
 		for from := 0; from < 2000; from += 100 {
 			var ports []index.Port
 			for p := from; p < from+100; p++ {
-				ports = append(ports, index.Port{Name: fmt.Sprint("p-", p), Proto: index.TCP, Number: uint16(10_000 + 20*p + p%2*c)})
+				ports = append(ports, index.Port{Name: fmt.Sprint("p-", p), Proto: index.TCP,
+					Number: uint16(10_000 + 20*p + p%2*c)})
 			}
 			spec := index.SliceSpec{Cluster: fmt.Sprint("c-", c), Ports: index.NewPorts(ports)}
 			spec.Endpoints = []index.Endpoint{{Addrs: addrs(fmt.Sprintf("10.90.%d.1", c))}}
@@ -94,8 +98,8 @@ func dualStackPacked(name string, typ index.Type, endpoints int) (*index.Import,
 	return index.NewImport(index.ImportSpec{Namespace: "shop", Name: name, Type: typ, Ports: ports}), list
 }
 
-// docs/spec/dns.md 5: the cost of an answer is in proportion to what is sent. Here 20 records are read, as the plugin reads
-// them; the number of allocations is the same with 10 and with 10,000 endpoints.
+// docs/spec/dns.md 5: the cost of an answer is in proportion to what is sent. Here 20 records are read, as the plugin
+// reads them; the number of allocations is the same with 10 and with 10,000 endpoints.
 func TestAllocations(t *testing.T) {
 	buf := make([]byte, 0, 256)
 	for _, endpoints := range []int{10, 10_000} {
@@ -152,7 +156,8 @@ func BenchmarkResolve(b *testing.B) {
 		b.Run(k.kind, func(b *testing.B) {
 			b.ReportAllocs()
 			for rotation := uint64(0); b.Loop(); rotation++ {
-				a := resolver.Resolve(x, resolver.Question{Name: k.name, Type: k.qtype, Rotation: rotation, ClientRotation: rotation}, &o)
+				a := resolver.Resolve(x, resolver.Question{Name: k.name, Type: k.qtype, Rotation: rotation,
+					ClientRotation: rotation}, &o)
 				if a.Outcome != k.want {
 					b.Fatalf("outcome %d, want %d", a.Outcome, k.want)
 				}

@@ -9,9 +9,9 @@ import (
 	"github.com/clusterset-dns/clusterset/resolver"
 )
 
-// equalShows are the laws of Equal. Services that are Equal have the same answers to the last record. The reverse holds for
-// Headless services whose hosts all have names, and for services with a VIP alone (docs/spec/dns.md 5: an equal update does
-// not move the serial).
+// equalShows are the laws of Equal. Services that are Equal have the same answers to the last record. The reverse holds
+// for Headless services whose hosts all have names, and for services with a VIP alone (docs/spec/dns.md 5: an equal
+// update does not move the serial).
 func equalShows(t *testing.T, before, after objects) {
 	before.imports, after.imports = before.imports[:1], after.imports[:1]
 	after.build, after.serve = before.build, before.serve

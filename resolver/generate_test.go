@@ -11,8 +11,8 @@ import (
 	"github.com/clusterset-dns/clusterset/resolver"
 )
 
-// An entropy is a string of octets that objects are generated from. Any string is valid, also the empty one, so a fuzzer can
-// shrink and mutate it. It is read once, from the front; after its end each choice is the first.
+// An entropy is a string of octets that objects are generated from. Any string is valid, also the empty one, so a
+// fuzzer can shrink and mutate it. It is read once, from the front; after its end each choice is the first.
 type entropy []byte
 
 func (e *entropy) below(n int) int {
@@ -36,20 +36,24 @@ func randomEntropy(seed uint64, n int) []byte {
 	return b
 }
 
-// The pools are small, so that names and addresses collide: a host, a port, a cluster and a service with the same label, a host and a
-// dotted cluster id with the same name, an address in two places, a hostname that looks like an address.
+// The pools are small, so that names and addresses collide: a host, a port, a cluster and a service with the same
+// label, a host and a dotted cluster id with the same name, an address in two places, a hostname that looks like an
+// address.
 var (
-	long        = strings.Repeat("l", 63)
-	services    = []string{"web", "db", "east", long, "tcp", "svc"}
-	namespaces  = []string{"shop", "a", "web", long}
-	clusterIDs  = []string{"east", "west", "", "b", "a.b", "east.b", "b.east", "x.west", strings.Repeat("c", 31) + "." + strings.Repeat("d", 31)}
+	long       = strings.Repeat("l", 63)
+	services   = []string{"web", "db", "east", long, "tcp", "svc"}
+	namespaces = []string{"shop", "a", "web", long}
+	clusterIDs = []string{"east", "west", "", "b", "a.b", "east.b", "b.east", "x.west",
+		strings.Repeat("c", 31) + "." + strings.Repeat("d", 31)}
 	hostnames   = []string{"", "", "a", "b", "east", "web", "10-0-0-1", "0--2-3", long}
 	portNames   = []string{"http", "", "tcp", "dns", "a", strings.Repeat("p", 62)}
 	portNumbers = []uint16{80, 53, 8080}
 	protos      = []index.Proto{index.TCP, index.UDP, index.SCTP}
 	places      = []string{"", "", "here", "there"}
-	nameLimits  = []limits{{}, {}, {}, {all: []int{235}}, {all: []int{150}}, {all: []int{100}}, {all: []int{40}}, {all: []int{20}}, {all: []int{12}},
-		{all: []int{235, 150}}, {all: []int{235, 150}, at: 1}, {all: []int{100, 40, 12}, at: 1}, {all: []int{100, 40, 12}, at: 2}}
+	nameLimits  = []limits{{}, {}, {}, {all: []int{235}}, {all: []int{150}}, {all: []int{100}}, {all: []int{40}},
+		{all: []int{20}}, {all: []int{12}},
+		{all: []int{235, 150}}, {all: []int{235, 150}, at: 1}, {all: []int{100, 40, 12}, at: 1},
+		{all: []int{100, 40, 12}, at: 2}}
 	pool4 = addrs("10.0.0.1", "10.0.0.2", "10.0.0.3", "10.1.0.1", "192.0.2.255")
 	pool6 = addrs("::2:3", "fd00::", "fd00::1", "2001:db8:0:1:1:1:1:1", "::1:0:0:0")
 )
@@ -72,9 +76,11 @@ func (objs objects) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "index %+v resolver %+v\n", objs.build, objs.serve)
 	for _, imp := range objs.imports {
-		fmt.Fprintf(&b, "%s/%s type %d vip %v %v ports %v weights %v\n", imp.namespace, imp.name, imp.typ, imp.vip, imp.ips, imp.ports, imp.weights)
+		fmt.Fprintf(&b, "%s/%s type %d vip %v %v ports %v weights %v\n", imp.namespace, imp.name, imp.typ, imp.vip, imp.ips,
+			imp.ports, imp.weights)
 		for _, sl := range imp.slices {
-			fmt.Fprintf(&b, "  cluster %q hidden %v zone %q region %q ports %v: %v\n", sl.cluster, sl.hidden, sl.zone, sl.region, sl.ports, sl.endpoints)
+			fmt.Fprintf(&b, "  cluster %q hidden %v zone %q region %q ports %v: %v\n", sl.cluster, sl.hidden, sl.zone,
+				sl.region, sl.ports, sl.endpoints)
 		}
 	}
 	return b.String()
@@ -88,7 +94,8 @@ func newObjects(octets []byte) objects {
 	objs.build = index.Options{ClusterNames: clusterNames, Zone: choose(&e, places), Region: choose(&e, places)}
 	objs.serve = resolver.Options{
 		ClusterNames: clusterNames,
-		Policy:       choose(&e, []resolver.Policy{resolver.LocalFirst, resolver.RoundRobin, resolver.All, resolver.NoCluster}),
+		Policy: choose(&e, []resolver.Policy{resolver.LocalFirst, resolver.RoundRobin, resolver.All,
+			resolver.NoCluster}),
 		LocalCluster: choose(&e, clusterIDs),
 	}
 	limits := choose(&e, nameLimits)
@@ -135,7 +142,8 @@ func newImport(e *entropy) importObject {
 
 func newPorts(e *entropy) (ports []index.Port) {
 	for range e.below(4) {
-		ports = append(ports, index.Port{Name: choose(e, portNames), Proto: choose(e, protos), Number: choose(e, portNumbers)})
+		ports = append(ports, index.Port{Name: choose(e, portNames), Proto: choose(e, protos),
+			Number: choose(e, portNumbers)})
 	}
 	return ports
 }
@@ -163,7 +171,8 @@ func newSlice(e *entropy) sliceObject {
 // pack returns the import and its slices as input for the index.
 func (imp importObject) pack() (*index.Import, []*index.Slice) {
 	packed := index.NewImport(index.ImportSpec{
-		Namespace: imp.namespace, Name: imp.name, Type: imp.typ, VIP: imp.vip, IPs: imp.ips, Ports: index.NewPorts(imp.ports), Weights: imp.weights,
+		Namespace: imp.namespace, Name: imp.name, Type: imp.typ, VIP: imp.vip, IPs: imp.ips,
+		Ports: index.NewPorts(imp.ports), Weights: imp.weights,
 	})
 	var list []*index.Slice
 	for _, sl := range imp.slices {

@@ -19,8 +19,8 @@ import (
 // cases is the number of random sets of objects that a law is checked on; the fuzz targets try any others.
 var cases = tier.Size(75, 300)
 
-// eachCase checks a law on random objects. A failure has the seed. What a law calls for each question does without t.Helper, which
-// would take half of the time.
+// eachCase checks a law on random objects. A failure has the seed. What a law calls for each question does without
+// t.Helper, which would take half of the time.
 func eachCase(t *testing.T, law func(t *testing.T, objs objects)) {
 	for seed := range uint64(cases) {
 		objs := newObjects(randomEntropy(seed, 40+int(seed%300)))
@@ -50,7 +50,8 @@ func fuzz(f *testing.F, law func(t *testing.T, objs objects)) {
 }
 
 var qtypes = []uint16{
-	dns.TypeA, dns.TypeAAAA, dns.TypeSRV, dns.TypeTXT, dns.TypeMX, dns.TypeANY, dns.TypeDS, dns.TypeHTTPS, dns.TypeSOA, dns.TypeNS,
+	dns.TypeA, dns.TypeAAAA, dns.TypeSRV, dns.TypeTXT, dns.TypeMX, dns.TypeANY, dns.TypeDS, dns.TypeHTTPS, dns.TypeSOA,
+	dns.TypeNS,
 }
 
 // text renders the records of an answer in the order in which they are sent.
@@ -85,10 +86,12 @@ func isOneOf(got rrset, forms []rrset) bool {
 	return slices.ContainsFunc(forms, func(form rrset) bool { return maps.Equal(got, form) })
 }
 
-// docs/spec/dns.md 4.3: a port has one number if the clusters that can answer have one, whatever a cluster has that is not selected or not local.
+// docs/spec/dns.md 4.3: a port has one number if the clusters that can answer have one, whatever a cluster has that is
+// not selected or not local.
 func TestNumbersOfClustersThatAnswer(t *testing.T) {
 	for _, ofWest := range []uint16{80, 81} {
-		objs := objects{build: index.Options{ClusterNames: true}, imports: []importObject{{namespace: "shop", name: "web", typ: index.ClusterSetIP}}}
+		objs := objects{build: index.Options{ClusterNames: true},
+			imports: []importObject{{namespace: "shop", name: "web", typ: index.ClusterSetIP}}}
 		for i, id := range []string{"east", "north", "west"} {
 			objs.imports[0].slices = append(objs.imports[0].slices, sliceObject{
 				cluster: id, hidden: id == "north", endpoints: []index.Endpoint{{Addrs: pool4[i : i+1]}},
@@ -102,7 +105,8 @@ func TestNumbersOfClustersThatAnswer(t *testing.T) {
 	}
 }
 
-// matchesReference is the law that each question gets an answer that the reference permits, and over the rotation all of them.
+// matchesReference is the law that each question gets an answer that the reference permits, and over the rotation all
+// of them.
 func matchesReference(t *testing.T, objs objects) {
 	ref, x := newReference(objs), newIndex(objs)
 	asked := map[string]bool{}
@@ -133,7 +137,8 @@ func nearMisses(name string) []string {
 	}
 	labels := strings.Split(name, ".")
 	for i, label := range labels {
-		for _, other := range []string{label + "x", "_" + label, strings.TrimPrefix(label, "_"), label[:len(label)/2], "x." + label} {
+		for _, other := range []string{label + "x", "_" + label, strings.TrimPrefix(label, "_"), label[:len(label)/2],
+			"x." + label} {
 			if other == "" {
 				continue
 			}
@@ -246,8 +251,8 @@ func FuzzFind(f *testing.F) {
 	})
 }
 
-// transferIsUnion is the law of docs/spec/dns.md 8: a transfer and the answers have the same records; where clusters answer
-// in rotation, the union.
+// transferIsUnion is the law of docs/spec/dns.md 8: a transfer and the answers have the same records; where clusters
+// answer in rotation, the union.
 func transferIsUnion(t *testing.T, objs objects) {
 	x := newIndex(objs)
 	objs.serve.MaxAnswers = 1 // never caps a transfer (docs/spec/dns.md 5)
@@ -310,8 +315,8 @@ func targetsResolve(t *testing.T, objs objects) {
 
 func TestTargetsResolve(t *testing.T) { eachCase(t, targetsResolve) }
 
-// capShowsAll are the laws of max_answers (docs/spec/dns.md 5): a capped answer is a part of a permitted one, as large as the
-// cap allows, and over the seconds it shows each record.
+// capShowsAll are the laws of max_answers (docs/spec/dns.md 5): a capped answer is a part of a permitted one, as large
+// as the cap allows, and over the seconds it shows each record.
 func capShowsAll(t *testing.T, objs objects) {
 	x := newIndex(objs)
 	for name, own := range newReference(objs) {
@@ -344,8 +349,8 @@ func capShowsAll(t *testing.T, objs objects) {
 
 func TestCapShowsAll(t *testing.T) { eachCase(t, capShowsAll) }
 
-// rotationShowsAll is the law of docs/spec/dns.md 5 that the order rotates: a truncated answer is not always the same prefix,
-// and over enough queries any prefix shows each record. A window does not move with the rotation.
+// rotationShowsAll is the law of docs/spec/dns.md 5 that the order rotates: a truncated answer is not always the same
+// prefix, and over enough queries any prefix shows each record. A window does not move with the rotation.
 func rotationShowsAll(t *testing.T, objs objects) {
 	x := newIndex(objs)
 	for name, own := range newReference(objs) {

@@ -16,7 +16,8 @@ func MaxName(origin string) int {
 // maxService returns the most octets of what stands before ".svc" and the origin.
 func maxService(origin string) int { return MaxName(origin) - len(branch) }
 
-// MaxNames returns MaxNames of [github.com/clusterset-dns/clusterset/cache/index.Options] for services that are in the zones of these origins.
+// MaxNames returns MaxNames of [github.com/clusterset-dns/clusterset/cache/index.Options] for services that are in the
+// zones of these origins.
 func MaxNames(origins ...string) (all []int) {
 	for _, origin := range origins {
 		all = append(all, maxService(origin))

@@ -68,8 +68,8 @@ func (n *Name) AppendName(b []byte) []byte {
 	return append(append(b, n.Service.Key()...), branch...)
 }
 
-// Find returns the name of x that name spells, relative to the zone and in lower case; Kind is None if it does not exist.
-// The names that exist are those of docs/spec/dns.md 2.2. Find does not allocate.
+// Find returns the name of x that name spells, relative to the zone and in lower case; Kind is None if it does not
+// exist. The names that exist are those of docs/spec/dns.md 2.2. Find does not allocate.
 func Find(x *index.Index, name string, o *Options) Name {
 	switch name {
 	case "":
@@ -180,8 +180,8 @@ func findPort(s *index.Service, left string, o *Options) Name {
 	return n
 }
 
-// hasPort reports whether a port has a name below a service, or below its cluster c. The ports of a service are those of
-// the import, without spec.ips also those of the slices. The ports of a cluster are those that own an SRV record.
+// hasPort reports whether a port has a name below a service, or below its cluster c. The ports of a service are those
+// of the import, without spec.ips also those of the slices. The ports of a cluster are those that own an SRV record.
 func hasPort(s *index.Service, c int, name string, proto index.Proto) bool {
 	if name == "" {
 		return false
@@ -247,8 +247,8 @@ func (o *Options) fitsPort(s *index.Service, c int, name string, proto index.Pro
 	return o.fits(s, left)
 }
 
-// Namespace is the namespace that the name is in, or would be in if it existed; "" for a name above all namespaces. name is
-// what Find was asked for.
+// Namespace is the namespace that the name is in, or would be in if it existed; "" for a name above all namespaces.
+// name is what Find was asked for.
 func (n *Name) Namespace(name string) string {
 	if n.Service != nil {
 		return n.Service.Namespace()
@@ -260,8 +260,8 @@ func (n *Name) Namespace(name string) string {
 	return rest[strings.LastIndexByte(rest, '.')+1:]
 }
 
-// NeedsSlices reports whether the name, and what it owns, depends on EndpointSlices. Names above the services that always exist,
-// a service with addresses in spec.ips, and its ports, do not.
+// NeedsSlices reports whether the name, and what it owns, depends on EndpointSlices. Names above the services that
+// always exist, a service with addresses in spec.ips, and its ports, do not.
 func (n *Name) NeedsSlices() bool {
 	if n.Kind == Apex || n.Kind == NameServer || n.Kind == Version {
 		return false

@@ -27,8 +27,8 @@ type Question struct {
 	Type uint16
 
 	Rotation uint64 // another number for each query: the order of the records
-	// ClientRotation is the same for all types of a name that a client asks for at a time; it moves by one each second, and differs by
-	// client. It selects the cluster that answers, and the part that is shown of a capped answer.
+	// ClientRotation is the same for all types of a name that a client asks for at a time; it moves by one each second,
+	// and differs by client. It selects the cluster that answers, and the part that is shown of a capped answer.
 	ClientRotation uint64
 
 	// Union asks for the records of all clusters that answer in rotation, without the cap: for a zone transfer.

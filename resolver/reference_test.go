@@ -12,8 +12,8 @@ import (
 	"github.com/miekg/dns"
 )
 
-// The reference computes what the specification demands of some objects in the simplest way: a map of all names with records
-// as text, without any code of the packages under test. All laws in this package compare with it.
+// The reference computes what the specification demands of some objects in the simplest way: a map of all names with
+// records as text, without any code of the packages under test. All laws in this package compare with it.
 
 // objects are the input of a law: imports with their slices, and the settings.
 type objects struct {
@@ -43,9 +43,9 @@ type sliceObject struct {
 // reference has each name of the zone that exists, relative to the zone.
 type reference map[string]owner
 
-// An owner is the RRsets of a name by type. Where clusters answer in rotation there are several RRsets of a type: each is
-// an answer that the specification permits. No RRset is empty, except those of the apex, ns.dns and dns-version, which
-// package plugin makes.
+// An owner is the RRsets of a name by type. Where clusters answer in rotation there are several RRsets of a type: each
+// is an answer that the specification permits. No RRset is empty, except those of the apex, ns.dns and dns-version,
+// which package plugin makes.
 type owner map[uint16][]rrset
 
 // An rrset is a set of records as text.
@@ -283,7 +283,8 @@ type target struct {
 	name   string
 }
 
-// srv renders SRV RRsets: forms are the permitted answers, which share the weight of all of them together (docs/spec/dns.md 4).
+// srv renders SRV RRsets: forms are the permitted answers, which share the weight of all of them together
+// (docs/spec/dns.md 4).
 func srv(forms ...map[target]bool) (sets []rrset) {
 	whole := map[target]bool{}
 	for _, form := range forms {

@@ -1,5 +1,6 @@
-// Package resolver answers questions from an index, in two steps: [Find] finds the name, [Answer.Ask] the RRset that the
-// name owns. It is pure: no clock, no counter, no log, no message. What differs from query to query is passed in as numbers.
+// Package resolver answers questions from an index, in two steps: [Find] finds the name, [Answer.Ask] the RRset that
+// the name owns. It is pure: no clock, no counter, no log, no message. What differs from query to query is passed in as
+// numbers.
 //
 //	Question ──Find──► Name ──Ask──► Answer
 //	                    │              Found     the RRset of the type
@@ -53,8 +54,8 @@ func Resolve(x *index.Index, q Question, o *Options) Answer {
 	return a
 }
 
-// Ask fills in the RRset of a.Name that q asks for. Whether a name exists does not depend on the type. ANY gets one RRset
-// of the name (RFC 8482 section 4.1).
+// Ask fills in the RRset of a.Name that q asks for. Whether a name exists does not depend on the type. ANY gets one
+// RRset of the name (RFC 8482 section 4.1).
 func (a *Answer) Ask(q *Question, o *Options) {
 	a.Type = q.Type
 	switch {

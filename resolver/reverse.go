@@ -6,16 +6,16 @@ import (
 	"github.com/clusterset-dns/clusterset/cache/index"
 )
 
-// The most names that a reverse name points to, and the most services that are looked at for one: any member can export an address in
-// its networks as often as it likes.
+// The most names that a reverse name points to, and the most services that are looked at for one: any member can export
+// an address in its networks as often as it likes.
 const (
 	maxPointers       = 16
 	maxPointersLooked = 64
 )
 
-// Pointers are the names that a reverse name points to: those whose A or AAAA records have the address, of 4 or 16 octets in network
-// order (docs/spec/dns.md 2.5). An endpoint of the local cluster has none here: the cluster's own names are for the plugin that serves
-// them; so no endpoint has one while the local cluster is unknown. r is of x.
+// Pointers are the names that a reverse name points to: those whose A or AAAA records have the address, of 4 or 16
+// octets in network order (docs/spec/dns.md 2.5). An endpoint of the local cluster has none here: the cluster's own
+// names are for the plugin that serves them; so no endpoint has one while the local cluster is unknown. r is of x.
 func Pointers(x *index.Index, r *index.Reverse, address string, o *Options) (names []Name) {
 	looked := 0
 	for key := range r.Services(address) {

@@ -13,8 +13,8 @@ import (
 	"github.com/miekg/dns"
 )
 
-// pointersAreConfirmed checks that reverse names point to names that have the address, and that each name which a reverse name can
-// point to is found by its address.
+// pointersAreConfirmed checks that reverse names point to names that have the address, and that each name which a
+// reverse name can point to is found by its address.
 func pointersAreConfirmed(t *testing.T, objs objects) {
 	x := newIndex(objs)
 	r := index.NewReverse(x)
@@ -26,7 +26,8 @@ func pointersAreConfirmed(t *testing.T, objs objects) {
 			if _, ok := want[address]; !ok {
 				want[address] = nil
 			}
-			if isPointedTo(&a.Name, address) && (a.Name.Kind == resolver.Service || o.LocalCluster != "" && a.Name.ClusterID() != o.LocalCluster) {
+			if isPointedTo(&a.Name, address) && (a.Name.Kind == resolver.Service || o.LocalCluster != "" &&
+				a.Name.ClusterID() != o.LocalCluster) {
 				want[address] = append(want[address], string(a.Name.AppendName(nil)))
 			}
 		}
@@ -44,8 +45,8 @@ func pointersAreConfirmed(t *testing.T, objs objects) {
 	}
 }
 
-// isPointedTo reports whether the reverse name of one of its addresses points to n: the host if there is one, else the cluster, and the
-// service only by a virtual IP.
+// isPointedTo reports whether the reverse name of one of its addresses points to n: the host if there is one, else the
+// cluster, and the service only by a virtual IP.
 func isPointedTo(n *resolver.Name, address string) bool {
 	switch n.Kind {
 	case resolver.Service:
@@ -70,7 +71,8 @@ func FuzzPointersAreConfirmed(f *testing.F) {
 	fuzz(f, pointersAreConfirmed)
 }
 
-// TestPointersAreBounded: an address that a hostile member exports often gets no long answer, and the first names in order.
+// TestPointersAreBounded: an address that a hostile member exports often gets no long answer, and the first names in
+// order.
 func TestPointersAreBounded(t *testing.T) {
 	edit := new(index.Index).Edit()
 	for i := range 100 {
@@ -81,11 +83,13 @@ func TestPointersAreBounded(t *testing.T) {
 		edit.Put(index.Build(packed, list, index.Options{}))
 	}
 	x := edit.Index()
-	got := resolver.Pointers(x, index.NewReverse(x), "\x0a\x00\x00\x01", &resolver.Options{ClusterNames: true, LocalCluster: "east"})
+	got := resolver.Pointers(x, index.NewReverse(x), "\x0a\x00\x00\x01",
+		&resolver.Options{ClusterNames: true, LocalCluster: "east"})
 	if len(got) != 16 {
 		t.Fatalf("%d names, want 16", len(got))
 	}
-	if many := resolver.Pointers(hostsAt(20_000), index.NewReverse(hostsAt(20_000)), "\x0a\x00\x00\x01", &resolver.Options{LocalCluster: "east"}); len(many) != 16 {
+	if many := resolver.Pointers(hostsAt(20_000), index.NewReverse(hostsAt(20_000)), "\x0a\x00\x00\x01",
+		&resolver.Options{LocalCluster: "east"}); len(many) != 16 {
 		t.Errorf("%d names of one service, want 16", len(many))
 	}
 	few, more := allocations(hostsAt(100)), allocations(hostsAt(20_000))
@@ -93,7 +97,8 @@ func TestPointersAreBounded(t *testing.T) {
 		t.Errorf("%v allocations for 20,000 hosts with one address, want those for 100: %v", more, few)
 	}
 	a := resolver.Answer{Name: got[0]}
-	if a.Ask(&resolver.Question{Type: dns.TypeA}, &resolver.Options{ClusterNames: true, LocalCluster: "east"}); a.Addresses.Len() != 1 {
+	if a.Ask(&resolver.Question{Type: dns.TypeA}, &resolver.Options{ClusterNames: true,
+		LocalCluster: "east"}); a.Addresses.Len() != 1 {
 		t.Errorf("the first name has %d addresses, want 1", a.Addresses.Len())
 	}
 }
@@ -104,11 +109,15 @@ func hostsAt(n int) *index.Index {
 	for i := range n {
 		sl.endpoints = append(sl.endpoints, index.Endpoint{Host: fmt.Sprintf("h%d", i), Addrs: pool4[:1]})
 	}
-	return newIndex(objects{imports: []importObject{{name: "db", namespace: "shop", typ: index.Headless, slices: []sliceObject{sl}}}})
+	return newIndex(objects{imports: []importObject{{name: "db", namespace: "shop", typ: index.Headless,
+		slices: []sliceObject{sl}}}})
 }
 
 // allocations is how often a PTR question allocates.
 func allocations(x *index.Index) float64 {
 	r := index.NewReverse(x)
-	return allocs.PerRun(10, func() { resolver.Pointers(x, r, "\x0a\x00\x00\x01", &resolver.Options{LocalCluster: "east"}) })
+	return allocs.PerRun(10, func() {
+		resolver.Pointers(x, r, "\x0a\x00\x00\x01",
+			&resolver.Options{LocalCluster: "east"})
+	})
 }

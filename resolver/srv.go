@@ -71,7 +71,8 @@ func (s *Services) fill(n *Name, q *Question, o *Options) {
 	s.order.set(total, q, o)
 }
 
-// targets are the SRV records of a ClusterSetIP name that q gets, in the order of target and port number. whole is the size of the RRset.
+// targets are the SRV records of a ClusterSetIP name that q gets, in the order of target and port number. whole is the
+// size of the RRset.
 func (n *Name) targets(q *Question, o *Options) (list []target, whole int) {
 	switch {
 	case n.Kind == Port && n.cluster != noCluster:
@@ -109,8 +110,9 @@ func (n *Name) vipTargets() (list []target) {
 	return list
 }
 
-// sliceTargets are the records of the ports of the slices. Where all clusters that can answer have the same numbers for a port, its target is
-// the service name (docs/spec/dns.md 4.3). Else the target is a cluster: the one whose turn it is, of those that have such records.
+// sliceTargets are the records of the ports of the slices. Where all clusters that can answer have the same numbers for
+// a port, its target is the service name (docs/spec/dns.md 4.3). Else the target is a cluster: the one whose turn it
+// is, of those that have such records.
 func (n *Name) sliceTargets(q *Question, o *Options) (list []target, whole int) {
 	able := answering(n.Service, o)
 	if able.n == 0 {

@@ -6,8 +6,8 @@ import (
 	"github.com/clusterset-dns/clusterset/cache/index"
 )
 
-// RRsets yields each RRset of the services, service by service: the whole zone except SOA, NS, ns.dns and dns-version. Its
-// records are exactly those that queries get; where clusters answer in rotation, the union of their records.
+// RRsets yields each RRset of the services, service by service: the whole zone except SOA, NS, ns.dns and dns-version.
+// Its records are exactly those that queries get; where clusters answer in rotation, the union of their records.
 func RRsets(x *index.Index, o *Options) iter.Seq[Answer] {
 	return func(yield func(Answer) bool) {
 		for _, s := range x.All() {

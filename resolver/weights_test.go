@@ -11,7 +11,8 @@ import (
 	"github.com/miekg/dns"
 )
 
-// docs/spec/dns.md 3.2: over any minutes each cluster answers as often as its weight says, none for long without a break, and A and AAAA have the same one.
+// docs/spec/dns.md 3.2: over any minutes each cluster answers as often as its weight says, none for long without a
+// break, and A and AAAA have the same one.
 func TestWeights(t *testing.T) {
 	for _, tt := range []struct {
 		weights map[string]int
@@ -30,7 +31,8 @@ func TestWeights(t *testing.T) {
 		for id, weight := range tt.weights {
 			total += weight
 			spec.Weights = append(spec.Weights, index.Weight{Cluster: id, Share: uint16(weight)})
-			for f, addr := range map[index.Family]string{index.V4: fmt.Sprintf("10.0.0.%d", len(of)+1), index.V6: fmt.Sprintf("fd00::%d", len(of)+1)} {
+			for f, addr := range map[index.Family]string{index.V4: fmt.Sprintf("10.0.0.%d", len(of)+1),
+				index.V6: fmt.Sprintf("fd00::%d", len(of)+1)} {
 				of[addr] = id
 				list = append(list, index.NewSlice(index.SliceSpec{
 					Cluster: id, Family: f, Endpoints: []index.Endpoint{{Addrs: []netip.Addr{netip.MustParseAddr(addr)}}},

@@ -18,7 +18,8 @@ func dualStack(typ index.Type, hosts, perHost int) objects {
 	imp := importObject{namespace: "shop", name: "db", typ: typ}
 	for c, id := range []string{"east", "west"} {
 		for f, base := range []string{"10.0.0.0", "fd00::"} {
-			sl := sliceObject{cluster: id, family: index.Family(f), ports: []index.Port{{Name: "pg", Proto: index.TCP, Number: 5432}}}
+			sl := sliceObject{cluster: id, family: index.Family(f),
+				ports: []index.Port{{Name: "pg", Proto: index.TCP, Number: 5432}}}
 			for h := range hosts {
 				ep := index.Endpoint{Host: fmt.Sprintf("db-%d", h)}
 				for i := range perHost {
@@ -52,8 +53,8 @@ func hostsOf(a resolver.Answer) map[string]bool {
 	return hosts
 }
 
-// docs/spec/dns.md 5: what is shown of a capped answer changes once a second, so that A and AAAA asked together come from the same
-// endpoints, whatever their rotation is.
+// docs/spec/dns.md 5: what is shown of a capped answer changes once a second, so that A and AAAA asked together come
+// from the same endpoints, whatever their rotation is.
 func TestPartsOfBothFamiliesAgree(t *testing.T) {
 	for _, typ := range []index.Type{index.Headless, index.ClusterSetIP} {
 		for _, hosts := range []int{3, 17, 100} {
@@ -78,8 +79,8 @@ func TestPartsOfBothFamiliesAgree(t *testing.T) {
 	}
 }
 
-// docs/spec/dns.md 5: where hosts have several addresses, and some of one family only, both parts begin at the same host, or
-// at the next that has the family.
+// docs/spec/dns.md 5: where hosts have several addresses, and some of one family only, both parts begin at the same
+// host, or at the next that has the family.
 func TestPartsOfBothFamiliesBeginTogether(t *testing.T) {
 	imp := importObject{namespace: "shop", name: "db", typ: index.Headless}
 	v4, v6 := sliceObject{cluster: "east"}, sliceObject{cluster: "east", family: index.V6}
@@ -129,8 +130,8 @@ func TestPartsCoverLargeAnswers(t *testing.T) {
 	}
 }
 
-// docs/spec/dns.md 5: a capped answer, and what is left of one that does not fit, has records of all clusters, each as many as
-// its size suggests.
+// docs/spec/dns.md 5: a capped answer, and what is left of one that does not fit, has records of all clusters, each as
+// many as its size suggests.
 func TestPartsAreOfAllClusters(t *testing.T) {
 	objs := dualStack(index.Headless, 200, 1) // 200 hosts each in east and west
 	x := newIndex(objs)
@@ -139,7 +140,8 @@ func TestPartsAreOfAllClusters(t *testing.T) {
 			for _, qtype := range []uint16{dns.TypeA, dns.TypeAAAA, dns.TypeSRV} {
 				o := objs.serve
 				o.MaxAnswers = limit
-				a := resolver.Resolve(x, resolver.Question{Name: "db.shop.svc", Type: qtype, ClientRotation: turn, Rotation: turn * turn}, &o)
+				a := resolver.Resolve(x, resolver.Question{Name: "db.shop.svc", Type: qtype, ClientRotation: turn,
+					Rotation: turn * turn}, &o)
 				for _, cut := range []int{2, 3, 5, 8, 13, 25, 100} {
 					if n := a.Addresses.Len() + a.Services.Len(); cut > n {
 						continue
@@ -234,7 +236,8 @@ func TestFind(t *testing.T) {
 	objs := objects{build: index.Options{ClusterNames: true}, serve: resolver.Options{ClusterNames: true}}
 	objs.imports = []importObject{{
 		namespace: "shop", name: "db", typ: index.Headless, ports: ports, slices: []sliceObject{
-			{cluster: "east.registry1", ports: ports, endpoints: []index.Endpoint{{Host: "db-0", Addrs: pool4[:1]}, {Addrs: pool4[1:2]}}},
+			{cluster: "east.registry1", ports: ports, endpoints: []index.Endpoint{{Host: "db-0", Addrs: pool4[:1]},
+				{Addrs: pool4[1:2]}}},
 			{cluster: "a.b", endpoints: []index.Endpoint{{Host: "x", Addrs: pool4[:1]}}},
 			{cluster: "b", endpoints: []index.Endpoint{{Host: "a", Addrs: pool4[2:3]}}},
 			{cluster: "b", family: index.V6, endpoints: []index.Endpoint{{Addrs: pool6[:1]}}},

@@ -12,8 +12,9 @@ import (
 	"github.com/clusterset-dns/clusterset/resolver"
 )
 
-// An expectation is what a server should answer by the objects of the cluster. Which clusters answer for a service without addresses of
-// its own is the choice of the server (docs/spec/dns.md 3.2): values are then those of all of them, and an answer is a part of that.
+// An expectation is what a server should answer by the objects of the cluster. Which clusters answer for a service
+// without addresses of its own is the choice of the server (docs/spec/dns.md 3.2): values are then those of all of
+// them, and an answer is a part of that.
 type expectation struct {
 	known   bool // the objects could be read
 	outcome resolver.Outcome

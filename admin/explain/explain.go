@@ -31,12 +31,14 @@ func (v Verdict) Found() bool { return v.Code != reason.Resolves && v.Known() }
 
 // Known reports whether it could be found out what is so.
 func (v Verdict) Known() bool {
-	return v.Code != reason.NotReadable && v.Code != reason.Unexplained && v.Code != reason.APIUnreachable && v.Code != reason.APIRejectsUser
+	return v.Code != reason.NotReadable && v.Code != reason.Unexplained && v.Code != reason.APIUnreachable &&
+		v.Code != reason.APIRejectsUser
 }
 
 // checks are the steps below the name, in the order of a change on its way to an answer.
 var checks = []func(*walk){
-	checkKinds, checkNamespace, checkMembership, checkController, checkBroker, checkFrozen, checkOwnExport, checkRecords, checkConflicts, checkHeartbeats,
+	checkKinds, checkNamespace, checkMembership, checkController, checkBroker, checkFrozen, checkOwnExport, checkRecords,
+	checkConflicts, checkHeartbeats,
 	checkImport, checkEndpoints, checkSelection, checkQuestion, checkServers, checkReplicas, checkResolvers, checkPods,
 }
 
@@ -79,13 +81,17 @@ func (w *walk) verdict() Verdict {
 	case at >= 0:
 		s := w.steps[at]
 		e := reason.Describe(s.Code)
-		return Verdict{Code: s.Code, Sentence: upper(e.Meaning) + ": " + s.Evidence + ".", Remedy: e.Remedy, Resolves: resolves}
+		return Verdict{Code: s.Code, Sentence: upper(e.Meaning) + ": " + s.Evidence + ".", Remedy: e.Remedy,
+			Resolves: resolves}
 	case resolves:
-		return Verdict{Code: reason.Resolves, Sentence: "The name resolves as it should.", Remedy: reason.Describe(reason.Resolves).Remedy, Resolves: true}
+		return Verdict{Code: reason.Resolves, Sentence: "The name resolves as it should.",
+			Remedy: reason.Describe(reason.Resolves).Remedy, Resolves: true}
 	case unread >= 0:
-		return Verdict{Code: reason.NotReadable, Sentence: upper(reason.Describe(reason.NotReadable).Meaning) + ": " + w.steps[unread].Evidence + ".", Remedy: reason.Describe(reason.NotReadable).Remedy}
+		return Verdict{Code: reason.NotReadable, Sentence: upper(reason.Describe(reason.NotReadable).Meaning) + ": " +
+			w.steps[unread].Evidence + ".", Remedy: reason.Describe(reason.NotReadable).Remedy}
 	}
-	return Verdict{Code: reason.Unexplained, Sentence: upper(reason.Describe(reason.Unexplained).Meaning) + ".", Remedy: reason.Describe(reason.Unexplained).Remedy}
+	return Verdict{Code: reason.Unexplained, Sentence: upper(reason.Describe(reason.Unexplained).Meaning) + ".",
+		Remedy: reason.Describe(reason.Unexplained).Remedy}
 }
 
 // answered reports whether servers gave answers that nothing speaks against.

@@ -49,10 +49,12 @@ func input() *Input {
 		}}
 	}
 	namespace := func(id string) corev1.Namespace {
-		return corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "b-" + id, Labels: map[string]string{broker.LabelClusterID: id}}}
+		return corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "b-" + id,
+			Labels: map[string]string{broker.LabelClusterID: id}}}
 	}
 	return &Input{
-		Name: "db.shop.svc.clusterset.local.", Type: dns.TypeA, Zone: "clusterset.local", Now: now, TTL: time.Minute, Namespace: "system",
+		Name: "db.shop.svc.clusterset.local.", Type: dns.TypeA, Zone: "clusterset.local", Now: now, TTL: time.Minute,
+		Namespace: "system",
 		Here: Cluster{
 			UID: present(types.UID("w")), ClusterID: present(Property{Value: "west"}),
 			ClusterSet: present(Property{Value: "set", Annotations: map[string]string{broker.AnnotationBrokerUID: "b"}}),
@@ -65,10 +67,12 @@ func input() *Input {
 			UID: present(types.UID("b")), Namespaces: present([]corev1.Namespace{namespace("east"), namespace("west")}),
 			Members: present([]v1alpha1.Member{member("east", "e", "10.1.0.0/16"), member("west", "w", "10.2.0.0/16")}),
 			Records: present([]v1alpha1.ExportedService{{
-				ObjectMeta: metav1.ObjectMeta{Namespace: "b-east", Name: "db.shop", Labels: labels, CreationTimestamp: metav1.NewTime(now)},
+				ObjectMeta: metav1.ObjectMeta{Namespace: "b-east", Name: "db.shop", Labels: labels,
+					CreationTimestamp: metav1.NewTime(now)},
 				Spec: v1alpha1.ExportedServiceSpec{
-					Namespace: "shop", Name: "db", Type: v1alpha1.Headless, Ports: []v1alpha1.ServicePort{port}, ExportCreated: metav1.NewTime(now),
-					IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
+					Namespace: "shop", Name: "db", Type: v1alpha1.Headless, Ports: []v1alpha1.ServicePort{port},
+					ExportCreated: metav1.NewTime(now),
+					IPFamilies:    []corev1.IPFamily{corev1.IPv4Protocol},
 				},
 			}}),
 			Slices:     present([]discoveryv1.EndpointSlice{slice}),
@@ -79,8 +83,9 @@ func input() *Input {
 
 func importOf(kind mcsv1beta1.ServiceImportType, ready *metav1.Condition, clusters ...string) Read[Import] {
 	imp := &mcsv1beta1.ServiceImport{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db", Labels: map[string]string{broker.LabelManagedBy: broker.ManagedBy}},
-		Spec:       mcsv1beta1.ServiceImportSpec{Type: kind, Ports: []mcsv1beta1.ServicePort{{Name: "pg", Port: 5432}}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db",
+			Labels: map[string]string{broker.LabelManagedBy: broker.ManagedBy}},
+		Spec: mcsv1beta1.ServiceImportSpec{Type: kind, Ports: []mcsv1beta1.ServicePort{{Name: "pg", Port: 5432}}},
 	}
 	for _, id := range clusters {
 		imp.Status.Clusters = append(imp.Status.Clusters, mcsv1beta1.ClusterStatus{Cluster: id})
@@ -105,7 +110,8 @@ func away(in *Input) {
 	in.Here.Slices = present([]*discoveryv1.EndpointSlice(nil))
 }
 
-// docs/spec/explain.md 2: what test/suites/explain cannot seed with the rights and policies that are shipped, and what is a warning.
+// docs/spec/explain.md 2: what test/suites/explain cannot seed with the rights and policies that are shipped, and what
+// is a warning.
 func TestVerdict(t *testing.T) {
 	invalid := func(reason string) metav1.Condition {
 		return metav1.Condition{Type: "Valid", Status: metav1.ConditionFalse, Reason: reason, Message: "m"}
@@ -125,7 +131,8 @@ func TestVerdict(t *testing.T) {
 		{name: "a namespace of a broker", want: reason.NamespaceExcluded,
 			change: func(in *Input) {
 				away(in)
-				in.Here.Namespace = present(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{broker.LabelClusterID: "east"}}})
+				in.Here.Namespace = present(
+					&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{broker.LabelClusterID: "east"}}})
 			}},
 		{name: "a namespace that import_namespaces does not name", want: reason.NamespaceExcluded,
 			change: func(in *Input) { away(in); in.Here.Namespaces = wellknown.NamespaceChoice{Names: []string{"bank"}} }},
@@ -142,8 +149,10 @@ func TestVerdict(t *testing.T) {
 			change: func(in *Input) {
 				away(in)
 				in.Name, in.Here.Namespaces = "db.default.svc.clusterset.local.", wellknown.NamespaceChoice{Selector: "stage=prod"}
-				in.Here.Namespace = present(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"stage": "prod"}}})
-				in.Broker.Records, in.Broker.Slices = present([]v1alpha1.ExportedService(nil)), present([]discoveryv1.EndpointSlice(nil))
+				in.Here.Namespace = present(
+					&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"stage": "prod"}}})
+				in.Broker.Records, in.Broker.Slices = present([]v1alpha1.ExportedService(nil)),
+					present([]discoveryv1.EndpointSlice(nil))
 			}},
 		{name: "the controller stopped, and the import is there", want: reason.ControllerStopped, resolves: true,
 			change: func(in *Input) { in.Here.Leader = present(lease(time.Hour)) }},
@@ -197,27 +206,34 @@ func TestVerdict(t *testing.T) {
 		{name: "an own export with an annotation that does not count", want: reason.ExportAnnotation, resolves: true,
 			change: func(in *Input) {
 				in.Broker.Records = Read[[]v1alpha1.ExportedService]{State: Forbidden, Why: "no right"}
-				in.Here.Export = exported(metav1.Condition{Type: "Valid", Status: metav1.ConditionTrue, Reason: "AnnotationIgnored"},
+				in.Here.Export = exported(metav1.Condition{Type: "Valid", Status: metav1.ConditionTrue,
+					Reason: "AnnotationIgnored"},
 					metav1.Condition{Type: "Ready", Status: metav1.ConditionTrue, Reason: "Exported"})
 			}},
-		{name: "an own export that is invalid for a reason of another implementation", want: reason.ExportPending, resolves: true,
-			change: func(in *Input) { in.Here.Export = exported(invalid("Other")) }},
+		{name: "an own export that is invalid for a reason of another implementation", want: reason.ExportPending,
+			resolves: true,
+			change:   func(in *Input) { in.Here.Export = exported(invalid("Other")) }},
 		{name: "an own export without Service beside that of another cluster", want: reason.ExportNoService, resolves: true,
 			change: func(in *Input) { in.Here.Export = exported(invalid("NoService")) }},
-		{name: "an import of another type", change: func(in *Input) { in.Here.Import = importOf("Other", nil, "east") }, want: reason.ImportInvalid},
+		{name: "an import of another type", change: func(in *Input) { in.Here.Import = importOf("Other", nil, "east") },
+			want: reason.ImportInvalid},
 		{name: "an import that waits", want: reason.ImportPending,
 			change: func(in *Input) {
-				in.Here.Import = importOf("ClusterSetIP", &metav1.Condition{Type: "Ready", Status: metav1.ConditionFalse, Reason: "Pending"}, "east")
+				in.Here.Import = importOf("ClusterSetIP", &metav1.Condition{Type: "Ready", Status: metav1.ConditionFalse,
+					Reason: "Pending"}, "east")
 			}},
 		{name: "an import that does not decode", want: reason.ImportInvalid,
 			change: func(in *Input) {
 				in.Here.Import = present(Import{JSON: []byte(`{"spec":1}`), Undecodable: "spec is 1"})
 			}},
-		{name: "an address that leads to no node", want: reason.EndpointsNotLocal, resolves: true, change: func(in *Input) { local(in) }},
-		{name: "an address that leads to nodes of this cluster", want: reason.Resolves, resolves: true, change: func(in *Input) {
-			local(in).Endpoints[0].NodeName = ptr.To("node-1")
-		}},
-		{name: "an export to other clusters", want: reason.NotExportedHere, change: func(in *Input) { away(in); elsewhere(in) }},
+		{name: "an address that leads to no node", want: reason.EndpointsNotLocal, resolves: true,
+			change: func(in *Input) { local(in) }},
+		{name: "an address that leads to nodes of this cluster", want: reason.Resolves, resolves: true,
+			change: func(in *Input) {
+				local(in).Endpoints[0].NodeName = ptr.To("node-1")
+			}},
+		{name: "an export to other clusters", want: reason.NotExportedHere,
+			change: func(in *Input) { away(in); elsewhere(in) }},
 		{name: "beside an export to other clusters", want: reason.Resolves, resolves: true, change: func(in *Input) {
 			secondExport(in)
 			elsewhere(in)
@@ -227,14 +243,19 @@ func TestVerdict(t *testing.T) {
 			in.Here.Slices = present([]*discoveryv1.EndpointSlice{own})
 		}},
 		{name: "exports of two families", want: reason.ConflictFamilies, resolves: true, change: secondExport},
-		{name: "exports of two families, which the cluster withholds", want: reason.ConflictWithheld, change: func(in *Input) {
-			secondExport(in)
-			withholds(in)
-			away(in)
-		}},
+		{name: "exports of two families, which the cluster withholds", want: reason.ConflictWithheld,
+			change: func(in *Input) {
+				secondExport(in)
+				withholds(in)
+				away(in)
+			}},
 		{name: "exports that agree, in a cluster that withholds", want: reason.Resolves, resolves: true, change: withholds},
-		{name: "nothing may be read", change: func(in *Input) { in.Here.Import = Read[Import]{State: Forbidden, Why: "no right"} }, want: reason.NotReadable},
-		{name: "the broker may not be read", change: func(in *Input) { in.Broker = Broker{} }, want: reason.Resolves, resolves: true},
+		{name: "nothing may be read", change: func(in *Input) {
+			in.Here.Import = Read[Import]{State: Forbidden,
+				Why: "no right"}
+		}, want: reason.NotReadable},
+		{name: "the broker may not be read", change: func(in *Input) { in.Broker = Broker{} }, want: reason.Resolves,
+			resolves: true},
 	} {
 		in := input()
 		tt.change(in)
@@ -245,7 +266,8 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
-// local has the import be one of this cluster, too, with an address and internal traffic policy Local. It returns the slice of this cluster.
+// local has the import be one of this cluster, too, with an address and internal traffic policy Local. It returns the
+// slice of this cluster.
 func local(in *Input) *discoveryv1.EndpointSlice {
 	imp := importOf("ClusterSetIP", nil, "east", "west").Value.Object
 	imp.Spec.IPs, imp.Spec.InternalTrafficPolicy = []string{"10.96.0.1"}, ptr.To(corev1.ServiceInternalTrafficPolicyLocal)
@@ -270,13 +292,15 @@ func withholds(in *Input) {
 }
 
 func to(cluster string) []v1alpha1.ClusterSelector {
-	return []v1alpha1.ClusterSelector{{MatchProperties: []v1alpha1.Property{{Name: "cluster.clusterset.k8s.io", Value: cluster}}}}
+	return []v1alpha1.ClusterSelector{{MatchProperties: []v1alpha1.Property{{Name: "cluster.clusterset.k8s.io",
+		Value: cluster}}}}
 }
 
 // The evidence has the message of a condition without its codes: the step has one.
 func TestEvidenceOfACondition(t *testing.T) {
 	in := input()
-	in.Here.Export = exported(metav1.Condition{Type: "Valid", Status: metav1.ConditionFalse, Reason: "NoService", Message: "Nothing. [export-no-service]"})
+	in.Here.Export = exported(metav1.Condition{Type: "Valid", Status: metav1.ConditionFalse, Reason: "NoService",
+		Message: "Nothing. [export-no-service]"})
 	chain := Explain(*in).Chain
 	at := slices.IndexFunc(chain, func(s Step) bool { return s.Code == reason.ExportNoService })
 	if at < 0 {
@@ -327,14 +351,16 @@ func TestSelection(t *testing.T) {
 		return ""
 	}
 	const state = "in use [east], not in use [west], for 1m0s at least; preferred by "
-	if got, want := evidence(), state+"the option affinity, or an export that was not read: west, then no cluster"; got != want {
+	if got, want := evidence(),
+		state+"the option affinity, or an export that was not read: west, then no cluster"; got != want {
 		t.Errorf("selection = %q, want %q", got, want)
 	}
 	in.Broker.Records.Value[0].Spec.ClusterSelectors = []v1alpha1.ClusterSelector{{MatchProperties: []v1alpha1.Property{{Name: "tier", Value: "gold"}}}}
 	if got, want := evidence(), state+"the export of east: west, then no cluster"; got != want {
 		t.Errorf("selection = %q, want %q", got, want)
 	}
-	in.Here.Namespace = present(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{broker.AnnotationAffinity: "local"}}})
+	in.Here.Namespace = present(
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{broker.AnnotationAffinity: "local"}}})
 	if got, want := evidence(), state+"annotations of Namespace shop: west, then no cluster"; got != want {
 		t.Errorf("selection = %q, want %q", got, want)
 	}
@@ -373,9 +399,11 @@ func TestLocate(t *testing.T) {
 		ok   bool
 	}{
 		{"DB.Shop.svc.clusterset.local.", Target{Relative: "db.shop.svc", Namespace: "shop", Service: "db"}, true},
-		{"a.b.c.db.shop.svc.clusterset.local", Target{Relative: "a.b.c.db.shop.svc", Namespace: "shop", Service: "db", Left: "a.b.c"}, true},
-		{"_p._udp.a.b.db.shop.svc.clusterset.local", Target{Relative: "_p._udp.a.b.db.shop.svc", Namespace: "shop", Service: "db",
-			Port: "p", Protocol: "udp", Left: "a.b"}, true},
+		{"a.b.c.db.shop.svc.clusterset.local", Target{Relative: "a.b.c.db.shop.svc", Namespace: "shop", Service: "db",
+			Left: "a.b.c"}, true},
+		{"_p._udp.a.b.db.shop.svc.clusterset.local", Target{Relative: "_p._udp.a.b.db.shop.svc", Namespace: "shop",
+			Service: "db",
+			Port:    "p", Protocol: "udp", Left: "a.b"}, true},
 		{"clusterset.local", Target{}, false},
 		{"db.shop", Target{}, false},
 	} {

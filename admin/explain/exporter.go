@@ -128,7 +128,8 @@ func readRecords(in *Input, t Target, get func(string) *exporter) {
 		e := get(m.Name)
 		e.record, e.member, e.namespace = r, m, r.Namespace
 		e.invalid = invalidRecord(r, t, m.Name)
-		e.elsewhere = e.invalid == "" && !selection.Reaches(m.Name, r.Spec.ToClusters, in.Here.ClusterID.Value.Value, ownProperties(in))
+		e.elsewhere = e.invalid == "" && !selection.Reaches(m.Name, r.Spec.ToClusters, in.Here.ClusterID.Value.Value,
+			ownProperties(in))
 		if lease := in.Broker.Heartbeats.Value[r.Namespace]; lease != nil && lease.RenewTime != nil {
 			e.beats, e.heartbeat = true, max(in.Now.Sub(lease.RenewTime.Time), 0)
 			e.expired = e.heartbeat >= broker.HeartbeatTTL(lease, in.TTL)
@@ -145,7 +146,8 @@ func invalidRecord(r *v1alpha1.ExportedService, t Target, id string) string {
 		return fmt.Sprintf("its spec is of service %s/%s", r.Spec.Namespace, r.Spec.Name)
 	}
 	for _, want := range [][2]string{
-		{mcsv1beta1.LabelSourceCluster, id}, {mcsv1beta1.LabelServiceName, t.Service}, {broker.LabelSourceNamespace, t.Namespace},
+		{mcsv1beta1.LabelSourceCluster, id}, {mcsv1beta1.LabelServiceName, t.Service},
+		{broker.LabelSourceNamespace, t.Namespace},
 	} {
 		if got := r.Labels[want[0]]; got != want[1] {
 			return fmt.Sprintf("label %s is %.80q, want %s", want[0], got, want[1])

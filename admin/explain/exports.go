@@ -14,7 +14,8 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
-// The checks in this file are about the exports of the service: that of this cluster, the records of all, and whether they agree.
+// The checks in this file are about the exports of the service: that of this cluster, the records of all, and whether
+// they agree.
 
 func checkOwnExport(w *walk) {
 	const name = "export here"
@@ -38,10 +39,12 @@ func checkOwnExport(w *walk) {
 	}
 }
 
-// ownExport returns what is wrong with the ServiceExport of this cluster, and whether others export the service nevertheless.
+// ownExport returns what is wrong with the ServiceExport of this cluster, and whether others export the service
+// nevertheless.
 func ownExport(w *walk, exp *mcsv1beta1.ServiceExport) (_ Step, partial bool, evidence string) {
 	partial = slices.ContainsFunc(w.exporters, func(e *exporter) bool { return !e.own && e.exports() }) || w.found()
-	valid, is := CurrentCondition(exp, mcsv1beta1.ServiceExportConditionValid), CurrentCondition(exp, mcsv1beta1.ServiceExportConditionReady)
+	valid, is := CurrentCondition(exp, mcsv1beta1.ServiceExportConditionValid),
+		CurrentCondition(exp, mcsv1beta1.ServiceExportConditionReady)
 	switch {
 	case valid == nil, valid.Status == metav1.ConditionTrue && is == nil:
 		return Step{Code: reason.ExportNotReconciled}, partial, "it has no conditions Valid and Ready for its generation"
@@ -49,7 +52,8 @@ func ownExport(w *walk, exp *mcsv1beta1.ServiceExport) (_ Step, partial bool, ev
 		return Step{Code: codeOf(reason.Valid, valid, reason.ExportPending)}, partial, describe(valid)
 	case is.Status != metav1.ConditionTrue:
 		return Step{Code: codeOf(reason.ExportReady, is, reason.ExportPending)}, partial, describe(is)
-	case w.in.Broker.Records.State == Present && !slices.ContainsFunc(w.exporters, func(e *exporter) bool { return e.own && e.record != nil }):
+	case w.in.Broker.Records.State == Present && !slices.ContainsFunc(w.exporters,
+		func(e *exporter) bool { return e.own && e.record != nil }):
 		return Step{Code: reason.RecordMissing}, partial, describe(is)
 	case codeOf(reason.ExportReady, is, "") != "":
 		return Step{Code: codeOf(reason.ExportReady, is, "")}, true, describe(is)
@@ -59,7 +63,8 @@ func ownExport(w *walk, exp *mcsv1beta1.ServiceExport) (_ Step, partial bool, ev
 	return Step{}, false, ""
 }
 
-// codeOf returns the code of a condition that we wrote, otherwise if another implementation of the MCS API has a reason of its own.
+// codeOf returns the code of a condition that we wrote, otherwise if another implementation of the MCS API has a reason
+// of its own.
 func codeOf(from reason.Source, c *metav1.Condition, otherwise reason.Code) reason.Code {
 	return cmp.Or(reason.Of(from, c.Reason), otherwise)
 }
@@ -88,13 +93,16 @@ func checkRecords(w *walk) {
 		switch {
 		case e.record == nil:
 		case e.invalid != "":
-			w.fault(some != "", at("export of "+e.id, reason.RecordInvalid), "ExportedService %s/%s: %s", e.namespace, e.record.Name, e.invalid)
+			w.fault(some != "", at("export of "+e.id, reason.RecordInvalid), "ExportedService %s/%s: %s", e.namespace,
+				e.record.Name, e.invalid)
 		case e.elsewhere && some != "" && w.clusterAsked() != e.id:
 			w.skip("export of "+e.id, "it is for other clusters")
 		case e.elsewhere:
-			w.wrong("export of "+e.id, reason.NotExportedHere, "ExportedService %s/%s selects other clusters, by toClusters", e.namespace, e.record.Name)
+			w.wrong("export of "+e.id, reason.NotExportedHere, "ExportedService %s/%s selects other clusters, by toClusters",
+				e.namespace, e.record.Name)
 		case !e.admitted:
-			w.fault(some != "", at("export of "+e.id, reason.SourceNotAllowed), "namespace %s does not name it in its annotation", w.target.Namespace)
+			w.fault(some != "", at("export of "+e.id, reason.SourceNotAllowed),
+				"namespace %s does not name it in its annotation", w.target.Namespace)
 		}
 	}
 	for _, text := range w.in.Broker.Undecodable {
@@ -104,7 +112,8 @@ func checkRecords(w *walk) {
 	case some != "":
 		w.ok(name, "exported by %s", some)
 	case len(w.steps) == before && w.in.Here.Export.State != Present:
-		w.fault(w.found(), at(name, reason.NotExported), "the broker has no record of %s/%s", w.target.Namespace, w.target.Service)
+		w.fault(w.found(), at(name, reason.NotExported), "the broker has no record of %s/%s", w.target.Namespace,
+			w.target.Service)
 	}
 }
 
@@ -128,7 +137,8 @@ func checkConflicts(w *walk) {
 		w.skip(name, "there are not two exports to compare")
 		return
 	}
-	merged := merge.Merge(types.NamespacedName{Namespace: w.target.Namespace, Name: w.target.Service}, records, mergeOptions(w.in))
+	merged := merge.Merge(types.NamespacedName{Namespace: w.target.Namespace, Name: w.target.Service}, records,
+		mergeOptions(w.in))
 	c := merge.Condition(merged.Conflicts, 0)
 	switch {
 	case c.Status != metav1.ConditionTrue:
@@ -167,7 +177,8 @@ func checkHeartbeats(w *walk) {
 		switch {
 		case e.own || !e.exports():
 		case !e.beats:
-			w.fault(w.spares(e), at("heartbeat of "+e.id, reason.ExporterNeverRan), "there is no heartbeat in namespace %s", e.namespace)
+			w.fault(w.spares(e), at("heartbeat of "+e.id, reason.ExporterNeverRan), "there is no heartbeat in namespace %s",
+				e.namespace)
 		case e.expired:
 			w.fault(w.spares(e), at("heartbeat of "+e.id, reason.ExporterExpired), "it was last renewed %s", ago(e.heartbeat))
 		default:

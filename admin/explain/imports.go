@@ -23,7 +23,8 @@ func checkImport(w *walk) {
 	switch imp.State {
 	case Present:
 	case Absent:
-		w.wrong(name, reason.ImportMissing, "there is no ServiceImport %s/%s%s", w.target.Namespace, w.target.Service, though(w))
+		w.wrong(name, reason.ImportMissing, "there is no ServiceImport %s/%s%s", w.target.Namespace, w.target.Service,
+			though(w))
 		return
 	default:
 		w.unknown(name, cmp.Or(imp.Why, "ServiceImports are not installed"))
@@ -34,11 +35,13 @@ func checkImport(w *walk) {
 		w.fault(w.found(), at(name, code), "%s", evidence)
 	case imp.Value.Object != nil:
 		spec := imp.Value.Object.Spec
-		w.ok(name, "%s, addresses [%s], clusters [%s]", spec.Type, strings.Join(spec.IPs, " "), ids(w.exporters, func(e *exporter) bool { return e.imported }))
+		w.ok(name, "%s, addresses [%s], clusters [%s]", spec.Type, strings.Join(spec.IPs, " "),
+			ids(w.exporters, func(e *exporter) bool { return e.imported }))
 	}
 	for _, e := range w.exporters {
 		if e.exports() && !e.imported && isOurs(imp.Value) {
-			w.fault(w.spares(e), at("import from "+e.id, reason.ImportLacks), "status.clusters of the ServiceImport does not name %s", e.id)
+			w.fault(w.spares(e), at("import from "+e.id, reason.ImportLacks),
+				"status.clusters of the ServiceImport does not name %s", e.id)
 		}
 	}
 }
@@ -96,14 +99,18 @@ func checkEndpoints(w *walk) {
 		}
 		w.fault(w.spares(e), at("endpoints of "+label(e.id), code), "%s", evidence)
 	}
-	if imp := w.in.Here.Import.Value; w.target.Left == "" && isOurs(imp) && merge.LacksLocal(imp.Object, w.in.Here.Slices.Value, w.in.Here.ClusterID.Value.Value) {
-		w.fault(true, at(name, reason.EndpointsNotLocal), "internalTrafficPolicy of the ServiceImport is Local, and no endpoint of its EndpointSlices is on a node of this cluster")
+	if imp := w.in.Here.Import.Value; w.target.Left == "" && isOurs(imp) &&
+		merge.LacksLocal(imp.Object, w.in.Here.Slices.Value, w.in.Here.ClusterID.Value.Value) {
+		w.fault(true, at(
+			name, reason.EndpointsNotLocal),
+			"internalTrafficPolicy of the ServiceImport is Local, and no endpoint of its EndpointSlices is on a node of this cluster")
 	}
 	switch {
 	case usable > 0:
 		w.ok(name, "%d ready, of %s", usable, ids(w.exporters, func(e *exporter) bool { return e.here.usable > 0 }))
 	case len(w.steps) == before && !w.failed():
-		w.fault(w.found(), at(name, reason.EndpointsNone), "no EndpointSlice has the label %s=%s", mcsv1beta1.LabelServiceName, w.target.Service)
+		w.fault(w.found(), at(name, reason.EndpointsNone), "no EndpointSlice has the label %s=%s",
+			mcsv1beta1.LabelServiceName, w.target.Service)
 	}
 }
 

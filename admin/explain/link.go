@@ -41,8 +41,8 @@ func checkBroker(w *walk) {
 	}
 }
 
-// checkFrozen adds a step for each reason for which the controller has suspended operations. A reason that stops what follows from the broker
-// explains that an import lacks something.
+// checkFrozen adds a step for each reason for which the controller has suspended operations. A reason that stops what
+// follows from the broker explains that an import lacks something.
 func checkFrozen(w *walk) {
 	if w.foreign() || !leads(w.in) {
 		return // what a controller says that leads no more does not count
@@ -67,7 +67,8 @@ func credentialFault(in *Input) (reason.Code, string) {
 	case c.Value.Invalid != "":
 		return reason.CredentialInvalid, fmt.Sprintf("Secret %s: %s", secret, c.Value.Invalid)
 	case !c.Value.Expires.After(in.Now):
-		return reason.CredentialExpired, fmt.Sprintf("the token in Secret %s expired at %s", secret, c.Value.Expires.UTC().Format(time.RFC3339))
+		return reason.CredentialExpired, fmt.Sprintf("the token in Secret %s expired at %s", secret,
+			c.Value.Expires.UTC().Format(time.RFC3339))
 	}
 	return "", ""
 }
@@ -81,7 +82,8 @@ func linkFault(in *Input) (reason.Code, string) {
 	case b.UID.State == Unauthorized:
 		return reason.CredentialRejected, b.UID.Why
 	case b.UID.State == Present && joined != "" && string(b.UID.Value) != joined:
-		return reason.BrokerReplaced, fmt.Sprintf("its kube-system has UID %s, and this cluster joined %s", b.UID.Value, joined)
+		return reason.BrokerReplaced, fmt.Sprintf("its kube-system has UID %s, and this cluster joined %s", b.UID.Value,
+			joined)
 	case b.Members.State == NotInstalled:
 		return reason.BrokerUnprepared, "it does not have members." + broker.GroupName
 	case b.Members.State != Present:
@@ -95,8 +97,10 @@ func memberFault(in *Input) (reason.Code, string) {
 	at := slices.IndexFunc(members, func(m v1alpha1.Member) bool { return isThis(&m, in.Here.UID) })
 	id := in.Here.ClusterID.Value.Value
 	if at < 0 {
-		if at = slices.IndexFunc(members, func(m v1alpha1.Member) bool { return m.Name == id }); at >= 0 && in.Here.UID.State == Present {
-			return reason.ClusterIDTaken, fmt.Sprintf("Member %s has kube-system UID %s, and this cluster %s", id, members[at].Spec.KubeSystemUID, in.Here.UID.Value)
+		if at = slices.IndexFunc(members, func(m v1alpha1.Member) bool { return m.Name == id }); at >= 0 &&
+			in.Here.UID.State == Present {
+			return reason.ClusterIDTaken, fmt.Sprintf("Member %s has kube-system UID %s, and this cluster %s", id,
+				members[at].Spec.KubeSystemUID, in.Here.UID.Value)
 		}
 		if in.Here.UID.State != Present {
 			return "", ""

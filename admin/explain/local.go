@@ -35,14 +35,17 @@ func checkNamespace(w *walk) {
 	switch {
 	case ns.State == Absent:
 		w.wrong(name, reason.NamespaceMissing, "namespace %s does not exist", w.target.Namespace)
-	case ns.State == Present && (ns.Value.DeletionTimestamp != nil || ns.Value.Status.Phase == corev1.NamespaceTerminating):
+	case ns.State == Present && (ns.Value.DeletionTimestamp != nil ||
+		ns.Value.Status.Phase == corev1.NamespaceTerminating):
 		w.wrong(name, reason.NamespaceTerminating, "namespace %s is being deleted%s", w.target.Namespace, held(ns.Value))
 	case w.neverTakesPart() && !w.foreign():
 		w.fault(w.found(), at(name, reason.NamespaceExcluded), "namespace %s never takes part", w.target.Namespace)
 	case w.chosen() == notChosen && !w.foreign():
-		w.fault(w.found(), at(name, reason.NamespaceExcluded), "import_namespaces of the controller does not select namespace %s", w.target.Namespace)
+		w.fault(w.found(), at(name, reason.NamespaceExcluded),
+			"import_namespaces of the controller does not select namespace %s", w.target.Namespace)
 	case w.chosen() == unknownChoice && w.target.Namespace == corev1.NamespaceDefault && w.in.Here.Import.State == Absent:
-		w.wrong(name, reason.NamespaceExcluded, "namespace default takes part only if import_namespaces names it or its selector matches it")
+		w.wrong(name, reason.NamespaceExcluded,
+			"namespace default takes part only if import_namespaces names it or its selector matches it")
 	case ns.State == Present, w.in.Here.Import.State == Present:
 		w.ok(name, "%s exists", w.target.Namespace)
 	default:
@@ -100,9 +103,12 @@ func checkMembership(w *walk) {
 	settled := w.settled()
 	switch {
 	case leaving:
-		w.fault(settled, at(name, reason.Leaving), "clusterset %s, with the annotation %s", set.Value.Value, broker.AnnotationLeaving)
-	case missing(set) && slices.ContainsFunc(membersOf(w.in), func(uid string) bool { return uid == string(here.UID.Value) && uid != "" }):
-		w.fault(settled, at(name, reason.MembershipDeleted), "the broker has a Member with the UID of this cluster, %s", here.UID.Value)
+		w.fault(settled, at(name, reason.Leaving), "clusterset %s, with the annotation %s", set.Value.Value,
+			broker.AnnotationLeaving)
+	case missing(set) && slices.ContainsFunc(membersOf(w.in),
+		func(uid string) bool { return uid == string(here.UID.Value) && uid != "" }):
+		w.fault(settled, at(name, reason.MembershipDeleted), "the broker has a Member with the UID of this cluster, %s",
+			here.UID.Value)
 	case missing(set):
 		w.fault(settled, at(name, reason.NotAMember), "there is no ClusterProperty clusterset.k8s.io")
 	case set.State != Present:
@@ -130,11 +136,13 @@ func checkController(w *walk) {
 	case w.foreign():
 		w.skip(name, "the import is not ours")
 	case lease.State == Absent:
-		w.fault(w.settled(), at(name, reason.ControllerNeverRan), "there is no Lease %s/%s", w.in.Namespace, wellknown.ControllerLease)
+		w.fault(w.settled(), at(name, reason.ControllerNeverRan), "there is no Lease %s/%s", w.in.Namespace,
+			wellknown.ControllerLease)
 	case lease.State != Present:
 		w.unknown(name, lease.Why)
 	case !leads(w.in):
-		w.fault(w.settled(), at(name, reason.ControllerStopped), "Lease %s/%s was last renewed %s", w.in.Namespace, wellknown.ControllerLease, renewed(w.in))
+		w.fault(w.settled(), at(name, reason.ControllerStopped), "Lease %s/%s was last renewed %s", w.in.Namespace,
+			wellknown.ControllerLease, renewed(w.in))
 	default:
 		w.ok(name, "%s leads, renewed %s", *lease.Value.HolderIdentity, renewed(w.in))
 	}

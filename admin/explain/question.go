@@ -114,7 +114,8 @@ func hasUnreadyHost(w *walk, cluster, host string) bool {
 	for _, slice := range w.in.Here.Slices.Value {
 		for i := range slice.Endpoints {
 			e := &slice.Endpoints[i]
-			if sourceOf(slice) == cluster && !broker.IsReady(e.Conditions) && e.Hostname != nil && strings.EqualFold(*e.Hostname, host) {
+			if sourceOf(slice) == cluster && !broker.IsReady(e.Conditions) && e.Hostname != nil &&
+				strings.EqualFold(*e.Hostname, host) {
 				return true
 			}
 		}

@@ -8,7 +8,8 @@ import (
 	"github.com/clusterset-dns/clusterset/api/reason"
 )
 
-// checkReplicas compares what the replicas of the DNS server serve. It is never wrong: each may be right about this name.
+// checkReplicas compares what the replicas of the DNS server serve. It is never wrong: each may be right about this
+// name.
 func checkReplicas(w *walk) {
 	const name = "replicas"
 	switch w.in.Replicas.State {
@@ -29,7 +30,8 @@ func checkReplicas(w *walk) {
 	case r.Changed:
 		w.skip(name, "what they serve changed while it was compared")
 	default:
-		w.fault(true, at(name, reason.DNSReplicasDiffer), "%s serve another state than the others: hashes of %s{%s} differ", list(differ), HashMetric, labels)
+		w.fault(true, at(name, reason.DNSReplicasDiffer), "%s serve another state than the others: hashes of %s{%s} differ",
+			list(differ), HashMetric, labels)
 	}
 }
 
@@ -42,7 +44,8 @@ func (r *Replicas) Differ() bool {
 	return len(differ) > 0
 }
 
-// differ returns the replicas whose hash is not that of most others with the same labels, for the first labels with such a difference.
+// differ returns the replicas whose hash is not that of most others with the same labels, for the first labels with
+// such a difference.
 func (r *Replicas) differ() (labels string, names []string) {
 	byLabels := map[string]map[string][]string{} // names by hash
 	for i := range r.All {

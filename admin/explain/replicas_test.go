@@ -24,14 +24,19 @@ func TestReplicas(t *testing.T) {
 	}{
 		{name: "not read", verdict: reason.Resolves},
 		{name: "no DNS server", read: Read[Replicas]{State: Absent}, verdict: reason.Resolves},
-		{name: "no right", read: Read[Replicas]{State: Forbidden, Why: "no right"}, mark: Unknown, verdict: reason.Resolves, evidence: "no right"},
-		{name: "one replica", read: present(Replicas{All: same[:1]}), mark: Skipped, verdict: reason.Resolves, evidence: "no two running Pods"},
-		{name: "the same state", read: present(Replicas{All: same}), mark: OK, verdict: reason.Resolves, evidence: "3 serve the same state"},
-		{name: "labels that no two have", read: present(Replicas{All: []Replica{{"a", map[string]string{"x": "1"}}, {"b", map[string]string{"y": "2"}}}}),
+		{name: "no right", read: Read[Replicas]{State: Forbidden, Why: "no right"}, mark: Unknown, verdict: reason.Resolves,
+			evidence: "no right"},
+		{name: "one replica", read: present(Replicas{All: same[:1]}), mark: Skipped, verdict: reason.Resolves,
+			evidence: "no two running Pods"},
+		{name: "the same state", read: present(Replicas{All: same}), mark: OK, verdict: reason.Resolves,
+			evidence: "3 serve the same state"},
+		{name: "labels that no two have", read: present(Replicas{All: []Replica{{"a", map[string]string{"x": "1"}},
+			{"b", map[string]string{"y": "2"}}}}),
 			mark: OK, verdict: reason.Resolves},
 		{name: "another state", read: present(Replicas{All: other}), mark: Warning, verdict: reason.DNSReplicasDiffer,
 			evidence: `b serve another state than the others: hashes of coredns_clusterset_state_hash{zone="west"} differ`},
-		{name: "another state, while it changes", read: present(Replicas{All: other, Changed: true}), mark: Skipped, verdict: reason.Resolves},
+		{name: "another state, while it changes", read: present(Replicas{All: other, Changed: true}), mark: Skipped,
+			verdict: reason.Resolves},
 	} {
 		in := input()
 		in.Replicas = tt.read
@@ -42,8 +47,10 @@ func TestReplicas(t *testing.T) {
 				step = s
 			}
 		}
-		if step.Mark != tt.mark || r.Verdict.Code != tt.verdict || !r.Verdict.Resolves || !strings.Contains(step.Evidence, tt.evidence) {
-			t.Errorf("%s: step %+v, verdict %+v, want mark %q, verdict %s, evidence %q", tt.name, step, r.Verdict, tt.mark, tt.verdict, tt.evidence)
+		if step.Mark != tt.mark || r.Verdict.Code != tt.verdict || !r.Verdict.Resolves ||
+			!strings.Contains(step.Evidence, tt.evidence) {
+			t.Errorf("%s: step %+v, verdict %+v, want mark %q, verdict %s, evidence %q", tt.name, step, r.Verdict, tt.mark,
+				tt.verdict, tt.evidence)
 		}
 	}
 }

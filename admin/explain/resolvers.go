@@ -11,7 +11,8 @@ import (
 	"github.com/clusterset-dns/clusterset/api/reason"
 )
 
-// checkResolvers follows a query of a Pod to the DNS server of the clusterset, by the configuration of the resolvers on its way.
+// checkResolvers follows a query of a Pod to the DNS server of the clusterset, by the configuration of the resolvers on
+// its way.
 func checkResolvers(w *walk) {
 	const name = "resolver"
 	switch w.in.Wiring.State {
@@ -26,7 +27,9 @@ func checkResolvers(w *walk) {
 	for i := range s.Resolvers {
 		w.checkResolver(s, &s.Resolvers[i])
 	}
-	forwards := slices.ContainsFunc(s.Resolvers, func(r wiring.Resolver) bool { return r.Route == wiring.RouteWanted && !r.InProcess })
+	forwards := slices.ContainsFunc(s.Resolvers, func(r wiring.Resolver) bool {
+		return r.Route == wiring.RouteWanted && !r.InProcess
+	})
 	if forwards && s.Problem != "" && len(s.Wanted) > 0 {
 		w.fault(slices.ContainsFunc(s.Resolvers, func(r wiring.Resolver) bool { return w.answersFor(&r) }),
 			at("dns service", reason.DNSNoEndpoint), "%s", s.Problem)
@@ -41,13 +44,17 @@ func (w *walk) checkResolver(s *Wiring, r *wiring.Resolver) {
 	}
 	switch r.Route {
 	case wiring.RouteNone:
-		w.fault(s.behindCache(r), at(step, reason.DNSNotWired), "%s does not forward %s: %s", r.Name(), w.in.Zone, cmp.Or(r.Reason, "its configuration lacks the zone"))
+		w.fault(s.behindCache(r), at(step, reason.DNSNotWired), "%s does not forward %s: %s", r.Name(), w.in.Zone,
+			cmp.Or(r.Reason, "its configuration lacks the zone"))
 	case wiring.RouteElsewhere:
 		if len(s.Wanted) == 0 {
-			w.fault(true, at(step, reason.DNSWiredElsewhere), "%s forwards %s, and what it forwards to could not be compared: %s", r.Name(), w.in.Zone, s.Problem)
+			w.fault(true, at(
+				step, reason.DNSWiredElsewhere), "%s forwards %s, and what it forwards to could not be compared: %s", r.Name(),
+				w.in.Zone, s.Problem)
 			return
 		}
-		w.fault(s.behindCache(r), at(step, reason.DNSWiredElsewhere), "%s does not forward %s to %s", r.Name(), w.in.Zone, addressText(s))
+		w.fault(s.behindCache(r), at(step, reason.DNSWiredElsewhere), "%s does not forward %s to %s", r.Name(), w.in.Zone,
+			addressText(s))
 	case wiring.RouteWanted, wiring.RouteOther:
 		w.ok(step, "it has the zone: %s", cmp.Or(r.Reason, strings.Join(r.Evidence, "; ")))
 	default:
@@ -71,7 +78,8 @@ func (w *walk) answersFor(r *wiring.Resolver) bool {
 	})
 }
 
-// behindCache reports whether Pods ask a node cache in place of this resolver, and the zone goes past the resolver from there.
+// behindCache reports whether Pods ask a node cache in place of this resolver, and the zone goes past the resolver from
+// there.
 func (s *Wiring) behindCache(r *wiring.Resolver) bool {
 	return r.Kind != wiring.NodeLocal && slices.ContainsFunc(s.Resolvers, func(c wiring.Resolver) bool {
 		return c.Kind == wiring.NodeLocal && (c.Route == wiring.RouteWanted || c.Route == wiring.RouteOther)
@@ -109,15 +117,17 @@ func checkPods(w *walk) {
 	if dots >= ndots {
 		order = "for the name as it is first"
 	}
-	w.skip("pods", fmt.Sprintf("Pods ask%s %s: it has %d dots, and the usual ndots is %d%s", whom, order, dots, ndots, kubeletText(&w.in.Wiring.Value.Kubelet)))
+	w.skip("pods", fmt.Sprintf("Pods ask%s %s: it has %d dots, and the usual ndots is %d%s", whom, order, dots, ndots,
+		kubeletText(&w.in.Wiring.Value.Kubelet)))
 }
 
 // kubeletText says which DNS servers the kubelets name to Pods.
 func kubeletText(k *wiring.Kubelet) string {
 	switch {
 	case len(k.Unknown) > 0:
-		return fmt.Sprintf("; but clusterDNS in ConfigMap kube-system/kubelet-config has %s, which no DNS Service there and no node cache has: "+
-			"Pods on Nodes with that configuration ask another server", strings.Join(k.Unknown, " and "))
+		return fmt.Sprintf(
+			"; but clusterDNS in ConfigMap kube-system/kubelet-config has %s, which no DNS Service there and no node cache has: "+
+				"Pods on Nodes with that configuration ask another server", strings.Join(k.Unknown, " and "))
 	case len(k.Addresses) > 0:
 		return "; clusterDNS in ConfigMap kube-system/kubelet-config has " + strings.Join(k.Addresses, " and ")
 	}

@@ -21,59 +21,72 @@ func TestResolvers(t *testing.T) {
 		step      string // in the chain: "<mark> <name>: <beginning of the evidence>"
 	}{
 		"wired": {
-			resolvers: []wiring.Resolver{{Workload: dns, Route: wiring.RouteWanted, Evidence: []string{"a block"}}}, wanted: wanted,
-			code: reason.Resolves, step: "ok " + dns + ": it has the zone: a block",
+			resolvers: []wiring.Resolver{{Workload: dns, Route: wiring.RouteWanted, Evidence: []string{"a block"}}},
+			wanted:    wanted,
+			code:      reason.Resolves, step: "ok " + dns + ": it has the zone: a block",
 		},
 		"missing": {
 			resolvers: []wiring.Resolver{{Workload: dns, Route: wiring.RouteNone}}, wanted: wanted,
-			code: reason.DNSNotWired, step: "wrong " + dns + ": deployment/coredns does not forward clusterset.local: its configuration lacks the zone",
+			code: reason.DNSNotWired, step: "wrong " + dns +
+				": deployment/coredns does not forward clusterset.local: its configuration lacks the zone",
 		},
 		"missing behind a node cache": {
-			resolvers: []wiring.Resolver{{Workload: dns, Route: wiring.RouteNone}, {Kind: wiring.NodeLocal, Workload: node, Route: wiring.RouteWanted}}, wanted: wanted,
+			resolvers: []wiring.Resolver{{Workload: dns, Route: wiring.RouteNone},
+				{Kind: wiring.NodeLocal, Workload: node, Route: wiring.RouteWanted}}, wanted: wanted,
 			code: reason.DNSNotWired, step: "warning " + dns + ": ",
 		},
 		"missing in the node cache": {
-			resolvers: []wiring.Resolver{{Workload: dns, Route: wiring.RouteWanted}, {Kind: wiring.NodeLocal, Workload: node, Route: wiring.RouteNone}}, wanted: wanted,
+			resolvers: []wiring.Resolver{{Workload: dns, Route: wiring.RouteWanted},
+				{Kind: wiring.NodeLocal, Workload: node, Route: wiring.RouteNone}}, wanted: wanted,
 			code: reason.DNSNotWired, step: "wrong " + node + ": ",
 		},
 		"by hand": {
 			resolvers: []wiring.Resolver{{Workload: dns, Route: wiring.RouteNone, Reason: "Helm writes it"}}, wanted: wanted,
-			code: reason.DNSNotWired, step: "wrong " + dns + ": deployment/coredns does not forward clusterset.local: Helm writes it",
+			code: reason.DNSNotWired, step: "wrong " + dns +
+				": deployment/coredns does not forward clusterset.local: Helm writes it",
 		},
 		"not understood": {
 			resolvers: []wiring.Resolver{{Workload: dns, Route: wiring.RouteUnknown, Reason: "line 3"}}, wanted: wanted,
 			code: reason.Resolves, step: "unknown " + dns + ": line 3",
 		},
 		"not read": {
-			resolvers: []wiring.Resolver{{Workload: dns, Route: wiring.RouteUnknown, Warnings: []string{"it imports /zones/*"}}}, wanted: wanted,
+			resolvers: []wiring.Resolver{{Workload: dns, Route: wiring.RouteUnknown,
+				Warnings: []string{"it imports /zones/*"}}}, wanted: wanted,
 			code: reason.Resolves, step: "unknown " + dns + ": it imports /zones/*",
 		},
 		"no DNS server": {
-			resolvers: []wiring.Resolver{{Route: wiring.RouteUnknown, Reason: "no Service"}}, code: reason.Resolves, step: "skipped resolver: no Service",
+			resolvers: []wiring.Resolver{{Route: wiring.RouteUnknown, Reason: "no Service"}}, code: reason.Resolves,
+			step: "skipped resolver: no Service",
 		},
 		"no DNS server, but perhaps another kind": {
 			resolvers: []wiring.Resolver{{Route: wiring.RouteUnknown, Reason: "no Service"}}, unread: "cannot get dnses",
 			code: reason.Resolves, step: "unknown resolver: cannot get dnses",
 		},
 		"not ours": {
-			resolvers: []wiring.Resolver{{Workload: dns, Route: wiring.RouteOther, Reason: "line 3 forwards it"}}, wanted: wanted,
-			code: reason.Resolves, step: "ok " + dns + ": it has the zone: line 3 forwards it",
+			resolvers: []wiring.Resolver{{Workload: dns, Route: wiring.RouteOther, Reason: "line 3 forwards it"}},
+			wanted:    wanted,
+			code:      reason.Resolves, step: "ok " + dns + ": it has the zone: line 3 forwards it",
 		},
 		"elsewhere": {
-			resolvers: []wiring.Resolver{{Workload: dns, Route: wiring.RouteElsewhere}, {Kind: wiring.NodeLocal, Workload: node, Route: wiring.RouteElsewhere}},
-			wanted:    wanted, code: reason.DNSWiredElsewhere, step: "wrong " + dns + ": deployment/coredns does not forward clusterset.local to 10.96.0.53",
+			resolvers: []wiring.Resolver{{Workload: dns, Route: wiring.RouteElsewhere},
+				{Kind: wiring.NodeLocal, Workload: node, Route: wiring.RouteElsewhere}},
+			wanted: wanted, code: reason.DNSWiredElsewhere,
+			step: "wrong " + dns + ": deployment/coredns does not forward clusterset.local to 10.96.0.53",
 		},
 		"elsewhere, and no Service to compare with": {
 			resolvers: []wiring.Resolver{{Workload: dns, Route: wiring.RouteElsewhere}}, problem: "it does not exist",
-			code: reason.DNSWiredElsewhere, step: "warning " + dns + ": deployment/coredns forwards clusterset.local, and what it forwards to could not be compared: it does not exist",
+			code: reason.DNSWiredElsewhere, step: "warning " + dns +
+				": deployment/coredns forwards clusterset.local, and what it forwards to could not be compared: it does not exist",
 		},
 		"no endpoint": {
-			resolvers: []wiring.Resolver{{Workload: dns, State: wiring.Outdated, Route: wiring.RouteWanted}}, wanted: wanted, problem: "no ready endpoint",
-			code: reason.DNSNoEndpoint, step: "wrong dns service: no ready endpoint",
+			resolvers: []wiring.Resolver{{Workload: dns, State: wiring.Outdated, Route: wiring.RouteWanted}}, wanted: wanted,
+			problem: "no ready endpoint",
+			code:    reason.DNSNoEndpoint, step: "wrong dns service: no ready endpoint",
 		},
 		"no endpoint, and none is needed": {
-			resolvers: []wiring.Resolver{{Workload: dns, Route: wiring.RouteWanted, InProcess: true}}, wanted: wanted, problem: "no ready endpoint",
-			code: reason.Resolves, step: "ok " + dns,
+			resolvers: []wiring.Resolver{{Workload: dns, Route: wiring.RouteWanted, InProcess: true}}, wanted: wanted,
+			problem: "no ready endpoint",
+			code:    reason.Resolves, step: "ok " + dns,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -83,7 +96,8 @@ func TestResolvers(t *testing.T) {
 		})
 	}
 	in := input()
-	in.Wiring = present(Wiring{Resolvers: []wiring.Resolver{{Workload: dns, Route: wiring.RouteNone, Addresses: []string{"10.96.0.10"}}}, Wanted: wanted})
+	in.Wiring = present(Wiring{Resolvers: []wiring.Resolver{{Workload: dns, Route: wiring.RouteNone,
+		Addresses: []string{"10.96.0.10"}}}, Wanted: wanted})
 	answer := Reply{Asked: true, Values: []string{"10.1.0.1"}}
 	in.Servers = []Server{{Name: "10.96.0.10:53", UDP: answer, TCP: answer}}
 	wantStep(t, in, reason.Resolves, "ok "+dns+": it answers as it should at 10.96.0.10")
@@ -99,16 +113,20 @@ func TestPods(t *testing.T) {
 		{Workload: "deployment/coredns", Addresses: []string{"10.96.0.10", "fd00::a"}, Route: wiring.RouteWanted},
 		{Kind: wiring.NodeLocal, Workload: "daemonset/node-local-dns", Route: wiring.RouteWanted},
 	}})
-	wantStep(t, in, reason.Resolves, "skipped pods: Pods ask 10.96.0.10 or fd00::a or node-local-dns on their Node for the name in their search domains first, "+
-		"unless it ends with a dot: it has 4 dots, and the usual ndots is 5")
+	wantStep(t, in, reason.Resolves,
+		"skipped pods: Pods ask 10.96.0.10 or fd00::a or node-local-dns on their Node for the name in their search domains first, "+
+			"unless it ends with a dot: it has 4 dots, and the usual ndots is 5")
 	const ask = "skipped pods: Pods ask for the name in their search domains first, unless it ends with a dot: it has 4 dots, and the usual ndots is 5; "
 	in.Wiring = present(Wiring{Kubelet: wiring.Kubelet{Addresses: []string{"169.254.20.10", "10.96.0.10"}}})
-	wantStep(t, in, reason.Resolves, ask+"clusterDNS in ConfigMap kube-system/kubelet-config has 169.254.20.10 and 10.96.0.10")
+	wantStep(t, in, reason.Resolves,
+		ask+"clusterDNS in ConfigMap kube-system/kubelet-config has 169.254.20.10 and 10.96.0.10")
 	in.Wiring.Value.Kubelet.Unknown = []string{"10.96.0.10"}
-	wantStep(t, in, reason.Resolves, ask+"but clusterDNS in ConfigMap kube-system/kubelet-config has 10.96.0.10, which no DNS Service there and no node cache has")
+	wantStep(t, in, reason.Resolves,
+		ask+"but clusterDNS in ConfigMap kube-system/kubelet-config has 10.96.0.10, which no DNS Service there and no node cache has")
 	in.Wiring = Read[Wiring]{}
 	in.Name = "db-0.east.db.shop.svc.clusterset.local."
-	wantStep(t, in, reason.Resolves, "skipped pods: Pods ask for the name as it is first: it has 6 dots, and the usual ndots is 5")
+	wantStep(t, in, reason.Resolves,
+		"skipped pods: Pods ask for the name as it is first: it has 6 dots, and the usual ndots is 5")
 }
 
 // wantStep fails the test unless the verdict has the code and a step begins so.

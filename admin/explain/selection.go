@@ -18,7 +18,8 @@ import (
 type Selected struct {
 	InUse  []string // sorted, as all lists
 	Hidden []string // all others that have slices
-	// Since is the time of the last write of a slice by the controller: nothing has been hidden or shown since. Zero if unknown.
+	// Since is the time of the last write of a slice by the controller: nothing has been hidden or shown since. Zero if
+	// unknown.
 	Since time.Time
 }
 
@@ -46,7 +47,8 @@ func SelectedBy(imported []*discoveryv1.EndpointSlice) Selected {
 	return s
 }
 
-// Preferred returns what the annotations of an import say that its traffic prefers, as one phrase: "east, then east north"; "" if nothing.
+// Preferred returns what the annotations of an import say that its traffic prefers, as one phrase: "east, then east
+// north"; "" if nothing.
 func Preferred(imp *mcsv1beta1.ServiceImport) string {
 	var ranks []string
 	for _, clusters := range selection.ParseResults(imp.Annotations[broker.AnnotationResults]) {
@@ -73,7 +75,8 @@ func checkSelection(w *walk) {
 	if !s.Since.IsZero() {
 		since = ", for " + max(w.in.Now.Sub(s.Since), 0).Round(time.Second).String() + " at least"
 	}
-	w.ok("selection", "in use [%s], not in use [%s]%s; preferred by %s: %s", strings.Join(s.InUse, " "), strings.Join(s.Hidden, " "), since,
+	w.ok("selection", "in use [%s], not in use [%s]%s; preferred by %s: %s", strings.Join(s.InUse, " "),
+		strings.Join(s.Hidden, " "), since,
 		preferredBy(w, imp.Value.Object), preferred)
 }
 

@@ -47,7 +47,8 @@ func checkServers(w *walk) {
 		case f.code == "":
 			w.ok("dns "+s.Name, "%s", s.text())
 		case good > 0 && !f.partial:
-			w.wrong("dns "+s.Name, reason.DNSReplicasDiffer, "%s; %d of %d servers answer as they should (%s)", f.evidence, good, len(faults), f.code)
+			w.wrong("dns "+s.Name, reason.DNSReplicasDiffer, "%s; %d of %d servers answer as they should (%s)", f.evidence,
+				good, len(faults), f.code)
 		default:
 			w.fault(f.partial, at("dns "+s.Name, f.code), "%s", f.evidence)
 		}
@@ -95,7 +96,8 @@ func (w *walk) judgeReply(r *Reply) serverFault {
 		return f
 	}
 	if r.has(extendedStale, extendedStaleNX) {
-		return serverFault{code: reason.DNSStale, evidence: dns.RcodeToString[r.Rcode] + " with extended error 3 or 19", partial: true}
+		return serverFault{code: reason.DNSStale, evidence: dns.RcodeToString[r.Rcode] + " with extended error 3 or 19",
+			partial: true}
 	}
 	return serverFault{}
 }

@@ -25,7 +25,8 @@ func newWalk(in *Input, t Target) *walk {
 	w := &walk{in: in, target: t}
 	if raw := in.Here.Import.Value.JSON; in.Here.Import.State == Present {
 		// A spec that does not decode is a rejection, which a check reports.
-		w.evaluated, _ = cache.Evaluate(raw, in.Here.Slices.Value, index.Options{ClusterNames: true, MaxNames: resolver.MaxNames(dns.Fqdn(in.Zone))})
+		w.evaluated, _ = cache.Evaluate(raw, in.Here.Slices.Value,
+			index.Options{ClusterNames: true, MaxNames: resolver.MaxNames(dns.Fqdn(in.Zone))})
 	}
 	w.exporters = exporters(in, t, w.evaluated)
 	w.expected = expect(in, t, w.evaluated.Service)
@@ -35,8 +36,8 @@ func newWalk(in *Input, t Target) *walk {
 // found reports whether the objects of this cluster have an answer.
 func (w *walk) found() bool { return w.expected.outcome == resolver.Found }
 
-// settled reports whether this cluster has imported what the broker has, as far as that can be seen: then a fault between the two does not
-// explain an answer.
+// settled reports whether this cluster has imported what the broker has, as far as that can be seen: then a fault
+// between the two does not explain an answer.
 func (w *walk) settled() bool {
 	imp := w.in.Here.Import
 	return imp.State == Present && !slices.ContainsFunc(w.exporters, (*exporter).behind)
@@ -48,7 +49,8 @@ func (w *walk) foreign() bool {
 	return imp.State == Present && !isOurs(imp.Value) && w.in.Here.ClusterSet.State != Present
 }
 
-// spares reports whether a fault of one cluster leaves others to answer, so that it does not explain that there is no answer.
+// spares reports whether a fault of one cluster leaves others to answer, so that it does not explain that there is no
+// answer.
 func (w *walk) spares(e *exporter) bool {
 	if of := w.clusterAsked(); of != "" {
 		return of != e.id

@@ -1,5 +1,6 @@
-// Package networks finds out which networks the Pods and Services of a cluster have, and which Pods have addresses outside of what the
-// cluster declared (docs/spec/install.md 3). It is pure but for the function by which it reads objects: package admin has that.
+// Package networks finds out which networks the Pods and Services of a cluster have, and which Pods have addresses
+// outside of what the cluster declared (docs/spec/install.md 3). It is pure but for the function by which it reads
+// objects: package admin has that.
 //
 //	sources of Pods, in the order of trust      Calico, Cilium, OpenShift, OVN-Kubernetes, kubeadm, flags, Nodes
 //	sources of Services                         ServiceCIDRs, OpenShift, kubeadm, flags
@@ -48,7 +49,8 @@ type finder struct {
 	found   Found
 }
 
-// firstOfEachFamily returns the networks of the first source that names one; of IPv4 and of IPv6 that may be two sources.
+// firstOfEachFamily returns the networks of the first source that names one; of IPv4 and of IPv6 that may be two
+// sources.
 func (f *finder) firstOfEachFamily(sources []source) []Network {
 	var v4, v6 []Network
 	for _, s := range sources {

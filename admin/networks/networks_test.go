@@ -97,22 +97,38 @@ const (
 func TestFind(t *testing.T) {
 	for _, tt := range []struct{ name, objects, pods, services, unread string }{
 		{name: "nothing"},
-		{name: "Calico", objects: unused + tunnels + pool + node, pods: "10.1.0.0/16 IPPool a, fd00:8::/64 spec.podCIDRs of Nodes+"},
-		{name: "Calico, both APIs", objects: pool + poolV3 + kubeadmC, pods: "10.1.0.0/16 IPPool a, fd00:1::/64 IPPool b", services: "10.98.0.0/16 ConfigMap kubeadm-config"},
-		{name: "Cilium, its own pools", objects: cilium + ciliumA + node, pods: "10.2.0.0/16 ConfigMap cilium-config, 10.3.0.0/16 ConfigMap cilium-config, fd00:2::/104 ConfigMap cilium-config"},
-		{name: "Cilium, pools of a cloud", objects: clouds + ciliumA + ciliumB + node, pods: "10.4.0.0/23 CiliumNodes+, fd00:8::/64 spec.podCIDRs of Nodes+"},
-		{name: "Cilium, several pools", objects: multi + poolA + poolB + ciliumC + node, pods: "10.11.0.0/16 CiliumPodIPPool default, 10.12.0.0/16 CiliumPodIPPool green, " +
-			"10.13.0.0/16 CiliumPodIPPool green, fd00:11::/104 CiliumPodIPPool default"},
-		{name: "OpenShift", objects: shift + ovn + services, pods: "10.128.0.0/14 Network cluster, fd00:5::/64 annotation k8s.ovn.org/node-subnets of Nodes+", services: "10.97.0.0/16 ServiceCIDR kubernetes"},
-		{name: "OpenShift, before ServiceCIDRs", objects: shift, pods: "10.128.0.0/14 Network cluster", services: "172.30.0.0/16 Network cluster"},
-		{name: "OVN-Kubernetes", objects: ovn + ovnOne + kubeadmC, pods: "10.5.0.0/23 annotation k8s.ovn.org/node-subnets of Nodes+, fd00:5::/64 annotation k8s.ovn.org/node-subnets of Nodes+",
+		{name: "Calico", objects: unused + tunnels + pool + node,
+			pods: "10.1.0.0/16 IPPool a, fd00:8::/64 spec.podCIDRs of Nodes+"},
+		{name: "Calico, both APIs", objects: pool + poolV3 + kubeadmC, pods: "10.1.0.0/16 IPPool a, fd00:1::/64 IPPool b",
 			services: "10.98.0.0/16 ConfigMap kubeadm-config"},
-		{name: "kubeadm", objects: kubeadmC + manager + node + server, pods: "10.6.0.0/16 ConfigMap kubeadm-config, fd00:6::/56 ConfigMap kubeadm-config", services: "10.98.0.0/16 ConfigMap kubeadm-config"},
-		{name: "flags", objects: manager + node + server, pods: "10.7.0.0/16 Pod m, fd00:7::/48 Pod m", services: "10.99.0.0/16 Pod s"},
-		{name: "flags that nothing follows", objects: idle + node, pods: "10.8.0.0/24 spec.podCIDRs of Nodes+, fd00:8::/64 spec.podCIDRs of Nodes+"},
-		{name: "what is no network", objects: strings.Replace(pool, "10.1.0.0/16", "ten", 1) + strings.Replace(ovnOne, "{\"default\"", "[\"default\"", 1) + node,
-			pods: "10.8.0.0/24 spec.podCIDRs of Nodes+, fd00:8::/64 spec.podCIDRs of Nodes+", unread: "IPPool a: CIDR \"ten\": want a network such as"},
-		{name: "what is no YAML", objects: strings.Replace(kubeadmC, "networking: {", "networking: [", 1), unread: "ConfigMap kubeadm-config: ClusterConfiguration is not YAML"},
+		{name: "Cilium, its own pools", objects: cilium + ciliumA + node,
+			pods: "10.2.0.0/16 ConfigMap cilium-config, 10.3.0.0/16 ConfigMap cilium-config, fd00:2::/104 ConfigMap cilium-config"},
+		{name: "Cilium, pools of a cloud", objects: clouds + ciliumA + ciliumB + node,
+			pods: "10.4.0.0/23 CiliumNodes+, fd00:8::/64 spec.podCIDRs of Nodes+"},
+		{name: "Cilium, several pools", objects: multi + poolA + poolB + ciliumC + node,
+			pods: "10.11.0.0/16 CiliumPodIPPool default, 10.12.0.0/16 CiliumPodIPPool green, " +
+				"10.13.0.0/16 CiliumPodIPPool green, fd00:11::/104 CiliumPodIPPool default"},
+		{name: "OpenShift", objects: shift + ovn + services,
+			pods:     "10.128.0.0/14 Network cluster, fd00:5::/64 annotation k8s.ovn.org/node-subnets of Nodes+",
+			services: "10.97.0.0/16 ServiceCIDR kubernetes"},
+		{name: "OpenShift, before ServiceCIDRs", objects: shift, pods: "10.128.0.0/14 Network cluster",
+			services: "172.30.0.0/16 Network cluster"},
+		{name: "OVN-Kubernetes", objects: ovn + ovnOne + kubeadmC,
+			pods:     "10.5.0.0/23 annotation k8s.ovn.org/node-subnets of Nodes+, fd00:5::/64 annotation k8s.ovn.org/node-subnets of Nodes+",
+			services: "10.98.0.0/16 ConfigMap kubeadm-config"},
+		{name: "kubeadm", objects: kubeadmC + manager + node + server,
+			pods:     "10.6.0.0/16 ConfigMap kubeadm-config, fd00:6::/56 ConfigMap kubeadm-config",
+			services: "10.98.0.0/16 ConfigMap kubeadm-config"},
+		{name: "flags", objects: manager + node + server, pods: "10.7.0.0/16 Pod m, fd00:7::/48 Pod m",
+			services: "10.99.0.0/16 Pod s"},
+		{name: "flags that nothing follows", objects: idle + node,
+			pods: "10.8.0.0/24 spec.podCIDRs of Nodes+, fd00:8::/64 spec.podCIDRs of Nodes+"},
+		{name: "what is no network", objects: strings.Replace(pool, "10.1.0.0/16", "ten", 1) + strings.Replace(ovnOne,
+			"{\"default\"", "[\"default\"", 1) + node,
+			pods:   "10.8.0.0/24 spec.podCIDRs of Nodes+, fd00:8::/64 spec.podCIDRs of Nodes+",
+			unread: "IPPool a: CIDR \"ten\": want a network such as"},
+		{name: "what is no YAML", objects: strings.Replace(kubeadmC, "networking: {", "networking: [", 1),
+			unread: "ConfigMap kubeadm-config: ClusterConfiguration is not YAML"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			found := Find(inCluster(t, tt.objects))
@@ -154,7 +170,8 @@ func TestFindWithoutRights(t *testing.T) {
 		}
 		return read(q)
 	})
-	if got, want := describe(found.Pods), "10.8.0.0/24 spec.podCIDRs of Nodes+, fd00:8::/64 spec.podCIDRs of Nodes+"; got != want {
+	if got, want := describe(
+		found.Pods), "10.8.0.0/24 spec.podCIDRs of Nodes+, fd00:8::/64 spec.podCIDRs of Nodes+"; got != want {
 		t.Errorf("Pods: %s, want %s", got, want)
 	}
 	const want = "ippools.crd.projectcalico.org: forbidden\nippools.projectcalico.org: forbidden\nconfigmaps kube-system/kubeadm-config: forbidden"
@@ -167,7 +184,8 @@ func TestFindWithoutRights(t *testing.T) {
 func TestOutside(t *testing.T) {
 	pod := func(name, spec, phase, addresses string) *unstructured.Unstructured {
 		o := &unstructured.Unstructured{}
-		manifest := fmt.Sprintf("{metadata: {name: %s, namespace: shop}, spec: {%s}, status: {phase: %s, podIPs: [%s]}}", name, spec, phase, addresses)
+		manifest := fmt.Sprintf("{metadata: {name: %s, namespace: shop}, spec: {%s}, status: {phase: %s, podIPs: [%s]}}",
+			name, spec, phase, addresses)
 		if err := yaml.Unmarshal([]byte(manifest), &o.Object); err != nil {
 			t.Fatal(err)
 		}

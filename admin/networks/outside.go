@@ -7,7 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// Outside counts the Pods, or the Nodes, that have an address in none of the networks. The fields are in the JSON of clusterset status.
+// Outside counts the Pods, or the Nodes, that have an address in none of the networks. The fields are in the JSON of
+// clusterset status.
 type Outside struct {
 	Count    int       `json:"count"`
 	Examples []Example `json:"examples"` // the first of each IP family
@@ -26,7 +27,8 @@ func (o *Outside) AddPod(pod *unstructured.Unstructured, networks []netip.Prefix
 	if onHost || phase != "Running" {
 		return
 	}
-	o.add("Pod "+pod.GetNamespace()+"/"+pod.GetName(), networks, texts(pod, "podIPs", func(entry map[string]any) string { return field(entry, "ip") }))
+	o.add("Pod "+pod.GetNamespace()+"/"+pod.GetName(), networks,
+		texts(pod, "podIPs", func(entry map[string]any) string { return field(entry, "ip") }))
 }
 
 // AddNode counts a Node by its internal addresses, which Pods in the network of the host have, too.

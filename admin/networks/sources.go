@@ -39,17 +39,23 @@ type source struct {
 var (
 	nodes     = Query{Resource: schema.GroupVersionResource{Version: "v1", Resource: "nodes"}}
 	kubeadm   = configMap("kubeadm-config")
-	openShift = Query{Resource: schema.GroupVersionResource{Group: "config.openshift.io", Version: "v1", Resource: "networks"}, Name: "cluster"}
+	openShift = Query{Resource: schema.GroupVersionResource{Group: "config.openshift.io", Version: "v1",
+		Resource: "networks"}, Name: "cluster"}
 )
 
-// podSources begins with what allocates the addresses of Pods, wherever it is installed. What kubeadm and the flags say is what
-// kube-controller-manager gives to Nodes, which a CNI plugin may use or not. The whole network comes before the parts that Nodes have now.
+// podSources begins with what allocates the addresses of Pods, wherever it is installed. What kubeadm and the flags say
+// is what kube-controller-manager gives to Nodes, which a CNI plugin may use or not. The whole network comes before the
+// parts that Nodes have now.
 var podSources = []source{
-	{query: Query{Resource: schema.GroupVersionResource{Group: "crd.projectcalico.org", Version: "v1", Resource: "ippools"}}, cidrs: calicoPool},
-	{query: Query{Resource: schema.GroupVersionResource{Group: "projectcalico.org", Version: "v3", Resource: "ippools"}}, cidrs: calicoPool},
+	{query: Query{Resource: schema.GroupVersionResource{Group: "crd.projectcalico.org", Version: "v1",
+		Resource: "ippools"}}, cidrs: calicoPool},
+	{query: Query{Resource: schema.GroupVersionResource{Group: "projectcalico.org", Version: "v3", Resource: "ippools"}},
+		cidrs: calicoPool},
 	{query: configMap("cilium-config"), cidrs: ciliumPool},
-	{query: Query{Resource: schema.GroupVersionResource{Group: "cilium.io", Version: "v2alpha1", Resource: "ciliumpodippools"}}, cidrs: ciliumPodPool},
-	{query: Query{Resource: schema.GroupVersionResource{Group: "cilium.io", Version: "v2", Resource: "ciliumnodes"}}, perNode: "CiliumNodes", cidrs: at("spec", "ipam", "podCIDRs")},
+	{query: Query{Resource: schema.GroupVersionResource{Group: "cilium.io", Version: "v2alpha1",
+		Resource: "ciliumpodippools"}}, cidrs: ciliumPodPool},
+	{query: Query{Resource: schema.GroupVersionResource{Group: "cilium.io", Version: "v2", Resource: "ciliumnodes"}},
+		perNode: "CiliumNodes", cidrs: at("spec", "ipam", "podCIDRs")},
 	{query: openShift, cidrs: openShiftPods},
 	{query: nodes, perNode: "annotation k8s.ovn.org/node-subnets of Nodes", cidrs: ovnSubnets},
 	{query: kubeadm, cidrs: kubeadmNetwork("podSubnet")},
@@ -59,19 +65,22 @@ var podSources = []source{
 
 // serviceSources begins with what the API server allocates cluster IPs from, since Kubernetes 1.33.
 var serviceSources = []source{
-	{query: Query{Resource: schema.GroupVersionResource{Group: "networking.k8s.io", Version: "v1", Resource: "servicecidrs"}}, cidrs: at("spec", "cidrs")},
+	{query: Query{Resource: schema.GroupVersionResource{Group: "networking.k8s.io", Version: "v1",
+		Resource: "servicecidrs"}}, cidrs: at("spec", "cidrs")},
 	{query: openShift, cidrs: at("status", "serviceNetwork")},
 	{query: kubeadm, cidrs: kubeadmNetwork("serviceSubnet")},
 	{query: controlPlane("kube-apiserver"), cidrs: flag("service-cluster-ip-range")},
 }
 
 func configMap(name string) Query {
-	return Query{Resource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, Namespace: "kube-system", Name: name}
+	return Query{Resource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, Namespace: "kube-system",
+		Name: name}
 }
 
 // controlPlane are the Pods of a component that runs as a static Pod, with the label that kubeadm sets.
 func controlPlane(component string) Query {
-	return Query{Resource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Namespace: "kube-system", Labels: "component=" + component}
+	return Query{Resource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Namespace: "kube-system",
+		Labels: "component=" + component}
 }
 
 // at reads a list of networks.
@@ -82,8 +91,8 @@ func at(path ...string) func(*unstructured.Unstructured) ([]string, error) {
 	}
 }
 
-// calicoPool leaves out a pool that no Pod gets an address from: one that is disabled often describes networks of others, and one may
-// be for tunnels or load balancers alone.
+// calicoPool leaves out a pool that no Pod gets an address from: one that is disabled often describes networks of
+// others, and one may be for tunnels or load balancers alone.
 func calicoPool(o *unstructured.Unstructured) ([]string, error) {
 	disabled, _, _ := unstructured.NestedBool(o.Object, "spec", "disabled")
 	uses, limited, _ := unstructured.NestedStringSlice(o.Object, "spec", "allowedUses")
@@ -94,7 +103,8 @@ func calicoPool(o *unstructured.Unstructured) ([]string, error) {
 	return []string{cidr}, err
 }
 
-// ciliumPool reads the pools that Cilium's operator gives to Nodes. In other modes, such as those of clouds, they mean nothing.
+// ciliumPool reads the pools that Cilium's operator gives to Nodes. In other modes, such as those of clouds, they mean
+// nothing.
 func ciliumPool(o *unstructured.Unstructured) ([]string, error) {
 	data, _, err := unstructured.NestedStringMap(o.Object, "data")
 	if mode := data["ipam"]; mode != "" && mode != "cluster-pool" && mode != "cluster-pool-v2beta" {
@@ -103,14 +113,16 @@ func ciliumPool(o *unstructured.Unstructured) ([]string, error) {
 	return separate(data["cluster-pool-ipv4-cidr"] + " " + data["cluster-pool-ipv6-cidr"]), err
 }
 
-// ciliumPodPool reads a pool of the IPAM mode multi-pool, in which neither the configuration nor spec.ipam.podCIDRs of CiliumNodes has networks.
+// ciliumPodPool reads a pool of the IPAM mode multi-pool, in which neither the configuration nor spec.ipam.podCIDRs of
+// CiliumNodes has networks.
 func ciliumPodPool(o *unstructured.Unstructured) ([]string, error) {
 	v4, _, err := unstructured.NestedStringSlice(o.Object, "spec", "ipv4", "cidrs")
 	v6, _, err6 := unstructured.NestedStringSlice(o.Object, "spec", "ipv6", "cidrs")
 	return append(v4, v6...), errors.Join(err, err6)
 }
 
-// ovnSubnets reads the default network of a Node: one network, or a list with one of each family. Other networks are secondary ones.
+// ovnSubnets reads the default network of a Node: one network, or a list with one of each family. Other networks are
+// secondary ones.
 func ovnSubnets(o *unstructured.Unstructured) ([]string, error) {
 	text, ok := o.GetAnnotations()["k8s.ovn.org/node-subnets"]
 	if !ok {
@@ -128,7 +140,8 @@ func ovnSubnets(o *unstructured.Unstructured) ([]string, error) {
 		return []string{one}, nil
 	}
 	if subnets.Default != nil && json.Unmarshal(subnets.Default, &several) != nil {
-		return nil, fmt.Errorf("annotation k8s.ovn.org/node-subnets %.80q: want a network or a list of networks under default", text)
+		return nil, fmt.Errorf(
+			"annotation k8s.ovn.org/node-subnets %.80q: want a network or a list of networks under default", text)
 	}
 	return several, nil
 }

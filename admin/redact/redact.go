@@ -1,5 +1,5 @@
-// Package redact takes credentials out of API objects and texts that a user is going to give away (docs/spec/operations.md 4). It is
-// pure: values in, values out.
+// Package redact takes credentials out of API objects and texts that a user is going to give away
+// (docs/spec/operations.md 4). It is pure: values in, values out.
 //
 // Three mechanisms work one after the other, so that what one of them misses is caught by another:
 //
@@ -53,7 +53,8 @@ var (
 	bearer     = regexp.MustCompile(`(?i)\b(bearer|basic|negotiate|digest)([ =:]+)[A-Za-z0-9+/=._~-]{6,}`)
 	userInfo   = regexp.MustCompile(`([a-z][a-z0-9+.-]*://)[^\s/"']*@`)
 	prefixed   = regexp.MustCompile(`\b(?:AKIA|ASIA)[A-Z0-9]{16}\b|\bgh[oprsu]_[A-Za-z0-9]{20,}|\bxox[a-z]-[A-Za-z0-9-]{10,}|\bglpat-[A-Za-z0-9_-]{10,}|\b[a-z0-9]{6}\.[a-z0-9]{16}\b`)
-	// A value ends with its quotes or, without them, with the word. "Authorization" takes the rest of the line: its value has two words.
+	// A value ends with its quotes or, without them, with the word. "Authorization" takes the rest of the line: its value
+	// has two words.
 	named   = regexp.MustCompile(`(?i)((?:[a-z0-9_./-]*(?:` + secretWords + `)[a-z0-9_.-]*)(?:\\*["'])?[ \t]*(?::=|[=:])[ \t]*)(\\+"[^"]*"|"(?:[^"\\]|\\.)*"|'[^']*'|[^\s,;&}\])"']+)`)
 	flagged = regexp.MustCompile(`(?i)(--?[a-z0-9-]*(?:` + secretWords + `)[a-z0-9-]*[ \t]+)("(?:[^"\\]|\\.)*"|'[^']*'|[^\s,;"']+)`)
 	header  = regexp.MustCompile(`(?i)(\b(?:authorization|cookie|x-[a-z-]*token)(?:\\*["'])?[ \t]*[:=][ \t]*)(?:\\+")?[^\r\n"']+`)

@@ -54,7 +54,8 @@ func TestText(t *testing.T) {
 func TestCorefile(t *testing.T) {
 	in := ".:53 {\n  kubernetes cluster.local\n  route53 example.org.:Z1 {\n    aws_access_key AKID hunter2\n  }\n  etcd {\n    credentials user hunter2\n  }\n  tsig {\n    secret key. hunter2=\n  }\n  forward . /etc/resolv.conf\n}\n"
 	got := Redactor{}.Corefile(in)
-	if strings.Contains(got, "hunter2") || !strings.Contains(got, "forward . /etc/resolv.conf\n}") || strings.Count(got, "\n") != strings.Count(in, "\n") {
+	if strings.Contains(got, "hunter2") || !strings.Contains(got, "forward . /etc/resolv.conf\n}") ||
+		strings.Count(got, "\n") != strings.Count(in, "\n") {
 		t.Errorf("Corefile = %s", got)
 	}
 }
@@ -76,7 +77,9 @@ const objects = `
       env: [{name: PLAIN, value: hunter2}, {name: REF, valueFrom: {secretKeyRef: {name: a, key: token}}}]
       args: [--password=hunter2, --token, hunter2, --v=2, "https://u:hunter2@h/"]
       command: [sh, -c, "run --secret hunter2"]
-      livenessProbe: {httpGet: {path: /, httpHeaders: [{name: X, value: hunter2}]}, exec: {command: [x, --api-key, hunter2]}}
+      livenessProbe:
+        httpGet: {path: /, httpHeaders: [{name: X, value: hunter2}]}
+        exec: {command: [x, --api-key, hunter2]}
       volumeMounts: [{name: broker, mountPath: /etc/clusterset/broker}]
     volumes: [{name: broker, secret: {secretName: clusterset-broker, defaultMode: 288}}]
     serviceAccountName: clusterset-controller
@@ -101,7 +104,8 @@ func TestObject(t *testing.T) {
 			t.Errorf("%s stays:\n%s", secret, got)
 		}
 	}
-	for _, kept := range []string{"token: <redacted, 12 octets>", "secretName: clusterset-broker", "defaultMode: 288", "--v=2", "mountPath: /etc/clusterset/broker",
+	for _, kept := range []string{"token: <redacted, 12 octets>", "secretName: clusterset-broker", "defaultMode: 288",
+		"--v=2", "mountPath: /etc/clusterset/broker",
 		"serviceAccountName: clusterset-controller", "key: token", "name: PLAIN", "etcd {"} {
 		if !strings.Contains(got, kept) {
 			t.Errorf("%q is lost:\n%s", kept, got)

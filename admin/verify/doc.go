@@ -1,5 +1,5 @@
-// Package verify plans what "clusterset verify" checks between the members of a clusterset, and decides from the results which layer is at
-// fault: Pods, controllers, DNS or the network (docs/spec/operations.md 7). It is pure.
+// Package verify plans what "clusterset verify" checks between the members of a clusterset, and decides from the
+// results which layer is at fault: Pods, controllers, DNS or the network (docs/spec/operations.md 7). It is pure.
 package verify
 
 import (

@@ -11,8 +11,8 @@ import (
 // order is that of the layers on the way: what fails first is the cause.
 var order = []Step{Pods, Export, Import, DNS, TCP, UDP, Withdrawal, NameGone}
 
-// Judge names the first step that failed in any pair, and where it failed. A step that fails only from one member, or only to one, points at
-// that member.
+// Judge names the first step that failed in any pair, and where it failed. A step that fails only from one member, or
+// only to one, points at that member.
 func Judge(checks []Check) Verdict {
 	worked := 0
 	for _, c := range checks {
@@ -36,7 +36,8 @@ func Judge(checks []Check) Verdict {
 		return Verdict{Code: e.Code, Sentence: sentence(e.Meaning), Remedy: e.Remedy}
 	}
 	e := reason.Describe(reason.Verified)
-	return Verdict{Code: e.Code, Sentence: fmt.Sprintf("%d checks of %d pairs of members worked.", worked, pairs(checks)), Remedy: e.Remedy}
+	return Verdict{Code: e.Code, Sentence: fmt.Sprintf("%d checks of %d pairs of members worked.", worked, pairs(checks)),
+		Remedy: e.Remedy}
 }
 
 func fault(failed []Check, of int) Verdict {

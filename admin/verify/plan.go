@@ -8,8 +8,8 @@ type Member struct {
 	Asks bool // its DNS can be asked: by a Pod, or at an address that was given
 }
 
-// Plan returns all checks of each ordered pair of members, none of which has a result. Without pods, checks that need endpoints are left
-// out: a connection, and the names of a headless service.
+// Plan returns all checks of each ordered pair of members, none of which has a result. Without pods, checks that need
+// endpoints are left out: a connection, and the names of a headless service.
 func Plan(members []Member, pods bool) (all []Check) {
 	for _, from := range members {
 		for _, to := range members {
@@ -44,8 +44,8 @@ func Plan(members []Member, pods bool) (all []Check) {
 	return all
 }
 
-// Fill puts results in the places that a plan has for them: one result, or one for each IP family. A check without a result is skipped,
-// because of the first one of its kind that failed.
+// Fill puts results in the places that a plan has for them: one result, or one for each IP family. A check without a
+// result is skipped, because of the first one of its kind that failed.
 func Fill(plan, results []Check) (all []Check) {
 	type place struct {
 		from, to string

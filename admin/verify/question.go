@@ -105,7 +105,8 @@ func (q Question) Checks(to string, a Answer) []Check {
 		name = NameGone
 	}
 	of := func(step Step, o Outcome) Check {
-		c := Check{From: q.From, To: to, Step: step, Kind: q.Kind, Family: q.Family, Mark: OK, Code: o.Code, Evidence: o.Evidence}
+		c := Check{From: q.From, To: to, Step: step, Kind: q.Kind, Family: q.Family, Mark: OK, Code: o.Code,
+			Evidence: o.Evidence}
 		if o.Code != "" {
 			c.Mark = Failed
 		}

@@ -23,9 +23,12 @@ func TestPlan(t *testing.T) {
 		pods, asks bool
 		want       string // the steps of a pair
 	}{
-		{"all", true, true, "pods ClusterSetIP export, import, dns, tcp, udp Headless export, import, dns, tcp, udp ClusterSetIP withdrawal, name gone Headless withdrawal, name gone"},
-		{"no Pods", false, true, "ClusterSetIP export, import, dns Headless export, import ClusterSetIP withdrawal, name gone Headless withdrawal"},
-		{"no DNS", false, false, "ClusterSetIP export, import Headless export, import ClusterSetIP withdrawal Headless withdrawal"},
+		{"all", true, true,
+			"pods ClusterSetIP export, import, dns, tcp, udp Headless export, import, dns, tcp, udp ClusterSetIP withdrawal, name gone Headless withdrawal, name gone"},
+		{"no Pods", false, true,
+			"ClusterSetIP export, import, dns Headless export, import ClusterSetIP withdrawal, name gone Headless withdrawal"},
+		{"no DNS", false, false,
+			"ClusterSetIP export, import Headless export, import ClusterSetIP withdrawal Headless withdrawal"},
 	} {
 		plan := Plan(three(tt.asks), tt.pods)
 		if got := pairs(plan); got != 6 {
@@ -122,12 +125,14 @@ func TestJudge(t *testing.T) {
 		}, reason.Unverified, "", "Clusterset verify could check nothing."},
 		{"UDP to one member", fail(reason.NetworkUDP, func(c Check) bool { return c.Step == UDP && c.To == "west" }),
 			reason.NetworkUDP, LayerNetwork, "2 of 6 pairs of members, all to west"},
-		{"everything from one member", fail(reason.NetworkTCP, func(c Check) bool { return (c.Step == TCP || c.Step == UDP) && c.From == "north" }),
+		{"everything from one member", fail(reason.NetworkTCP,
+			func(c Check) bool { return (c.Step == TCP || c.Step == UDP) && c.From == "north" }),
 			reason.NetworkTCP, LayerNetwork, "2 of 6 pairs of members, all from north"},
 		{"DNS of one pair, and what follows", fail(reason.DNSNotWired, func(c Check) bool {
 			return c.From == "east" && c.To == "west" && (c.Step == DNS || c.Step == NameGone)
 		}), reason.DNSNotWired, LayerDNS, "(only from east to west): E dns."},
-		{"the import comes before DNS", fail(reason.ImportMissing, func(c Check) bool { return c.Step == Import || c.Step == DNS }),
+		{"the import comes before DNS", fail(reason.ImportMissing,
+			func(c Check) bool { return c.Step == Import || c.Step == DNS }),
 			reason.ImportMissing, LayerController, "6 of 6 pairs of members): E import."},
 		{"Pods come first", fail(reason.PodsNotRunning, func(c Check) bool { return c.Step == Pods || c.Step == Export }),
 			reason.PodsNotRunning, LayerPods, "E pods."},
@@ -140,7 +145,8 @@ func TestJudge(t *testing.T) {
 		tt.change(checks)
 		got := Judge(checks)
 		if got.Code != tt.code || got.Layer != tt.layer || !strings.Contains(got.Sentence, tt.sentence) || got.Remedy == "" {
-			t.Errorf("%s: %+v, want code %s, layer %q, a sentence with %q, and a remedy", tt.name, got, tt.code, tt.layer, tt.sentence)
+			t.Errorf("%s: %+v, want code %s, layer %q, a sentence with %q, and a remedy", tt.name, got, tt.code, tt.layer,
+				tt.sentence)
 		}
 	}
 }
@@ -161,8 +167,10 @@ func TestReply(t *testing.T) {
 		{"without addresses, the name exists", nil, false, here(dns.RcodeSuccess), ""},
 		{"the name lacks", nil, false, here(dns.RcodeNameError), reason.DNSLacksName},
 		{"the address lacks", []string{"10.0.0.1"}, false, here(dns.RcodeSuccess), reason.DNSLacksName},
-		{"another address", []string{"10.0.0.1"}, false, here(dns.RcodeSuccess, "10.0.0.1", "10.9.0.1"), reason.DNSOtherAnswer},
-		{"another zone", []string{"10.0.0.1"}, false, explain.Reply{Asked: true, Rcode: dns.RcodeNameError, Zone: ""}, reason.DNSNotWired},
+		{"another address", []string{"10.0.0.1"}, false, here(dns.RcodeSuccess, "10.0.0.1", "10.9.0.1"),
+			reason.DNSOtherAnswer},
+		{"another zone", []string{"10.0.0.1"}, false, explain.Reply{Asked: true, Rcode: dns.RcodeNameError, Zone: ""},
+			reason.DNSNotWired},
 		{"no reply", nil, false, explain.Reply{Asked: true, Failure: "timeout"}, reason.DNSUnreachable},
 		{"SERVFAIL", nil, false, here(dns.RcodeServerFailure), reason.DNSFailure},
 		{"gone", nil, true, here(dns.RcodeNameError), ""},
@@ -196,7 +204,8 @@ func TestConnection(t *testing.T) {
 	want := []Check{
 		{From: "east", To: "west", Step: DNS, Kind: Headless, Family: "IPv6", Mark: OK},
 		{From: "east", To: "west", Step: TCP, Kind: Headless, Family: "IPv6", Mark: OK},
-		{From: "east", To: "west", Step: UDP, Kind: Headless, Family: "IPv6", Mark: Failed, Code: reason.NetworkUDP, Evidence: "refused"},
+		{From: "east", To: "west", Step: UDP, Kind: Headless, Family: "IPv6", Mark: Failed, Code: reason.NetworkUDP,
+			Evidence: "refused"},
 	}
 	if !slices.Equal(checks, want) {
 		t.Errorf("checks %+v, want %+v", checks, want)

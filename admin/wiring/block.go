@@ -7,10 +7,11 @@ import (
 	"strings"
 )
 
-// Marks of the block in a Corefile. The first one ends with a checksum of the lines between them, so a change by hand is seen.
+// Marks of the block in a Corefile. The first one ends with a checksum of the lines between them, so a change by hand
+// is seen.
 //
-// The block stands at the top of the text and not at its end: what follows it is the original text, octet by octet, whether or not that
-// ends with a newline, and also after somebody has edited it (docs/spec/dns-wiring.md 3).
+// The block stands at the top of the text and not at its end: what follows it is the original text, octet by octet,
+// whether or not that ends with a newline, and also after somebody has edited it (docs/spec/dns-wiring.md 3).
 const (
 	beginMark = `# BEGIN clusterset dns (written by "clusterset dns apply", removed by "clusterset dns undo") `
 	endMark   = "# END clusterset dns\n"
@@ -55,8 +56,8 @@ type options struct{ servfail, maxConcurrent bool }
 
 // block returns server blocks for the zone, one for each value of bind.
 //
-// The caches are as short as the TTL that the plugin clusterset gives by default, and SERVFAIL is not cached: a server that is not ready
-// answers so, and is asked again by the next query (docs/spec/dns-wiring.md 2).
+// The caches are as short as the TTL that the plugin clusterset gives by default, and SERVFAIL is not cached: a server
+// that is not ready answers so, and is asked again by the next query (docs/spec/dns-wiring.md 2).
 func (w Desired) block(at []listener, o options) string {
 	var b strings.Builder
 	written := map[string]bool{}

@@ -90,7 +90,8 @@ func (r *Resolver) coreDNS(f file, w Desired) {
 	}
 	r.State, r.Route = Missing, RouteNone
 	if by := f.updater(); by != "" {
-		r.Warnings = append(r.Warnings, fmt.Sprintf("%s also writes %s: its next update may revert the edit, unless its configuration has the block, too", by, f.place))
+		r.Warnings = append(r.Warnings, fmt.Sprintf(
+			"%s also writes %s: its next update may revert the edit, unless its configuration has the block, too", by, f.place))
 	}
 	if w.writable() {
 		r.Apply = f.set(mark(w.block(at, f.options)) + f.text())
@@ -99,11 +100,13 @@ func (r *Resolver) coreDNS(f file, w Desired) {
 
 // cannotEdit says what to do instead of an edit.
 func (r *Resolver) cannotEdit(why string, f file, c corefile, w Desired) {
-	if chart := f.configMap.GetLabels()["helm.sh/chart"]; manager(f.configMap) == "Helm" && strings.Contains(chart, "coredns") {
+	if chart := f.configMap.GetLabels()["helm.sh/chart"]; manager(f.configMap) == "Helm" &&
+		strings.Contains(chart, "coredns") {
 		r.Kind = Helm
 		r.Evidence = append(r.Evidence, "it is of the Helm chart "+chart)
-		r.manual(fmt.Sprintf("%s: upgrade its release %s with these values", why, cmp.Or(f.configMap.GetAnnotations()["meta.helm.sh/release-name"],
-			f.configMap.GetLabels()["app.kubernetes.io/instance"])), c.values(w, f.options))
+		r.manual(fmt.Sprintf("%s: upgrade its release %s with these values", why,
+			cmp.Or(f.configMap.GetAnnotations()["meta.helm.sh/release-name"],
+				f.configMap.GetLabels()["app.kubernetes.io/instance"])), c.values(w, f.options))
 		return
 	}
 	r.manual(why, w.block(c.listeners(), f.options))
@@ -151,7 +154,8 @@ func (r *Resolver) noteUnread(unread []string) {
 	}
 }
 
-// unread returns what of a Corefile is not looked at and may have the zone: imports and snippets in server blocks, and a zone above.
+// unread returns what of a Corefile is not looked at and may have the zone: imports and snippets in server blocks, and
+// a zone above.
 func (c corefile) unread(f file, w Desired) (all []string) {
 	all = c.skipped
 	for _, s := range c.snippets {
@@ -166,7 +170,8 @@ func (c corefile) unread(f file, w Desired) (all []string) {
 			}
 		}
 		for _, d := range b.body {
-			if d.words[0] != "import" || len(d.words) < 2 || slices.ContainsFunc(c.snippets, func(s directive) bool { return s.words[0] == "("+d.words[1]+")" }) {
+			if d.words[0] != "import" || len(d.words) < 2 || slices.ContainsFunc(c.snippets,
+				func(s directive) bool { return s.words[0] == "("+d.words[1]+")" }) {
 				continue
 			}
 			texts, ok := f.imports(d.words[1])
@@ -215,14 +220,15 @@ func (f file) absolute(name string) string {
 	return path.Join(path.Dir(f.path), name)
 }
 
-// imported reads what the Corefile imports outside of its blocks into c. It returns the place of a block of ours, if the ConfigMap that a
-// pattern names is made for such.
+// imported reads what the Corefile imports outside of its blocks into c. It returns the place of a block of ours, if
+// the ConfigMap that a pattern names is made for such.
 func (r *Resolver) imported(f file, c *corefile, w Desired) *place {
 	var custom *place
 	for _, pattern := range c.imports {
 		s, ok := f.work.file(f.container, f.absolute(pattern))
 		if !ok {
-			c.skipped = append(c.skipped, fmt.Sprintf("its Corefile imports %s, which is not in a ConfigMap and was not read", pattern))
+			c.skipped = append(c.skipped, fmt.Sprintf("its Corefile imports %s, which is not in a ConfigMap and was not read",
+				pattern))
 			continue
 		}
 		p := place{configMap: f.objects.configMap(s.configMap), namespace: f.namespace, name: s.configMap}

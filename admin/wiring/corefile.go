@@ -9,8 +9,8 @@ import (
 	"github.com/coredns/caddy/caddyfile"
 )
 
-// A corefile is the structure of a Corefile, as far as every plugin has it. The lexer is that of CoreDNS. Its parser is not used: that
-// reads files that "import" names, which exist only in the Pod, and loses the place of what it reads.
+// A corefile is the structure of a Corefile, as far as every plugin has it. The lexer is that of CoreDNS. Its parser is
+// not used: that reads files that "import" names, which exist only in the Pod, and loses the place of what it reads.
 type corefile struct {
 	blocks   []serverBlock
 	snippets []directive
@@ -143,8 +143,8 @@ func (c corefile) has(name string) bool {
 // A listener is where a server block answers Pods: a port, and the arguments of "bind", if it has them.
 type listener struct{ port, bind string }
 
-// listeners returns where the blocks listen that Pods ask: those of the root zone, or without such, those with "kubernetes". Blocks of
-// TLS, HTTPS and gRPC need certificates; Pods do not ask them.
+// listeners returns where the blocks listen that Pods ask: those of the root zone, or without such, those with
+// "kubernetes". Blocks of TLS, HTTPS and gRPC need certificates; Pods do not ask them.
 func (c corefile) listeners() []listener {
 	for _, wanted := range []func(serverBlock) bool{
 		func(b serverBlock) bool { return b.serves(".") },

@@ -1,6 +1,6 @@
-// Package wiring decides how the DNS server of a cluster comes to send the queries for a zone to the DNS server of the clusterset
-// (docs/spec/dns-wiring.md). It is pure: objects in, resolvers out, each with the edit that would wire it and the edit that undoes that.
-// Package admin reads the objects and writes the edits.
+// Package wiring decides how the DNS server of a cluster comes to send the queries for a zone to the DNS server of the
+// clusterset (docs/spec/dns-wiring.md). It is pure: objects in, resolvers out, each with the edit that would wire it
+// and the edit that undoes that. Package admin reads the objects and writes the edits.
 //
 //	Objects ── Find ──► Resolver{Kind, State, Evidence, Apply, Undo, Paste}
 //	                        │
@@ -13,7 +13,8 @@
 //	                        ├─ helm             values to print
 //	                        └─ unknown          a block to print
 //
-// An edit holds the object before and after, so whoever writes it can make sure that the object did not change meanwhile.
+// An edit holds the object before and after, so whoever writes it can make sure that the object did not change
+// meanwhile.
 package wiring
 
 import (
@@ -34,7 +35,8 @@ type Desired struct {
 	Zone string
 	// Addresses of the DNS server of the clusterset; empty if they are not known, which leaves what is to be written out.
 	Addresses []netip.Addr
-	// InProcess means that the image of the cluster's DNS server has the plugin clusterset, which then serves the zone itself.
+	// InProcess means that the image of the cluster's DNS server has the plugin clusterset, which then serves the zone
+	// itself.
 	InProcess bool
 }
 
@@ -111,8 +113,8 @@ type Resolver struct {
 	// Addresses are the cluster IPs at which Pods reach it; none for node-local-dns.
 	Addresses []string `json:"addresses,omitempty"`
 
-	// Apply wires it, nil if there is nothing to do or nothing that can be done; Undo removes what we have written, nil if there is
-	// nothing. Resolvers that read one ConfigMap have equal edits.
+	// Apply wires it, nil if there is nothing to do or nothing that can be done; Undo removes what we have written, nil if
+	// there is nothing. Resolvers that read one ConfigMap have equal edits.
 	Apply *Edit `json:"-"`
 	Undo  *Edit `json:"-"`
 }

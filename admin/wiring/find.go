@@ -35,16 +35,19 @@ func (o Objects) clusterDNS(w Desired) Resolver {
 		return r
 	}
 	r.Addresses = service.Spec.ClusterIPs
-	r.Evidence = append(r.Evidence, fmt.Sprintf("Service %s has the address %s", service.Name, strings.Join(r.Addresses, ", ")))
+	r.Evidence = append(r.Evidence, fmt.Sprintf("Service %s has the address %s", service.Name,
+		strings.Join(r.Addresses, ", ")))
 	work := o.behind(service)
 	if work == nil {
-		r.unclear("there is no Deployment or DaemonSet with the Pods of Service "+service.Name, w.block([]listener{{port: "53"}}, options{}))
+		r.unclear("there is no Deployment or DaemonSet with the Pods of Service "+service.Name,
+			w.block([]listener{{port: "53"}}, options{}))
 		return r
 	}
 	r.Workload = work.String()
 	for _, a := range w.addresses() {
 		if slices.Contains(r.Addresses, a) {
-			r.State, r.Route, r.Reason = Taken, RouteUnknown, fmt.Sprintf("%s is the address of the DNS server itself: want that of the DNS server of the clusterset", a)
+			r.State, r.Route, r.Reason = Taken, RouteUnknown, fmt.Sprintf(
+				"%s is the address of the DNS server itself: want that of the DNS server of the clusterset", a)
 			return r
 		}
 	}
@@ -63,11 +66,13 @@ func (o Objects) clusterDNS(w Desired) Resolver {
 			return r
 		}
 	}
-	r.unclear(fmt.Sprintf("no container of %s has a Corefile from a ConfigMap, or is that of kube-dns", work), w.block([]listener{{port: "53"}}, options{}))
+	r.unclear(fmt.Sprintf("no container of %s has a Corefile from a ConfigMap, or is that of kube-dns", work),
+		w.block([]listener{{port: "53"}}, options{}))
 	return r
 }
 
-// dnsService returns the Service of the cluster's DNS server, by the name and label that Kubernetes gives it, then by those of others.
+// dnsService returns the Service of the cluster's DNS server, by the name and label that Kubernetes gives it, then by
+// those of others.
 func (o Objects) dnsService() *corev1.Service {
 	for _, is := range []func(*corev1.Service) bool{
 		func(s *corev1.Service) bool { return s.Name == "kube-dns" },
@@ -76,7 +81,8 @@ func (o Objects) dnsService() *corev1.Service {
 		func(s *corev1.Service) bool { return strings.HasSuffix(s.Name, "coredns") },
 	} {
 		for i := range o.Services {
-			if s := &o.Services[i]; is(s) && slices.ContainsFunc(s.Spec.Ports, func(p corev1.ServicePort) bool { return p.Port == 53 }) {
+			if s := &o.Services[i]; is(s) && slices.ContainsFunc(s.Spec.Ports,
+				func(p corev1.ServicePort) bool { return p.Port == 53 }) {
 				return s
 			}
 		}
@@ -116,17 +122,20 @@ func (o Objects) nodeLocal(d workload, c *corev1.Container, w Desired) Resolver 
 	}
 	dir, _ := argument(c, "kubednscm")
 	if s, ok := d.file(c, path.Join(cmp.Or(dir, "/etc/kube-dns"), "stubDomains")); ok {
-		r.stubDomains(place{configMap: o.configMap(s.configMap), namespace: d.meta.Namespace, name: s.configMap, key: "stubDomains"}, w)
+		r.stubDomains(place{configMap: o.configMap(s.configMap), namespace: d.meta.Namespace, name: s.configMap,
+			key: "stubDomains"}, w)
 		return r
 	}
 	base, _ := argument(c, "basecorefile")
 	f, ok := o.corefileOf(d, c, []string{cmp.Or(base, "/etc/coredns/Corefile.base")})
 	if !ok {
-		r.unclear("it mounts neither ConfigMap kube-dns nor a base Corefile from a ConfigMap", w.block([]listener{{port: "53"}}, options{}))
+		r.unclear("it mounts neither ConfigMap kube-dns nor a base Corefile from a ConfigMap",
+			w.block([]listener{{port: "53"}}, options{}))
 		return r
 	}
 	r.coreDNS(f, w)
-	// The node cache reads its base Corefile again by itself. An edit that CoreDNS needs a restart for does not need one here.
+	// The node cache reads its base Corefile again by itself. An edit that CoreDNS needs a restart for does not need one
+	// here.
 	r.Kind, r.Restart = NodeLocal, false
 	return r
 }
@@ -144,8 +153,8 @@ func (o Objects) addressesOf(name string) []netip.Addr {
 	return all
 }
 
-// Reachable returns those of the addresses that are of a family of the Service of the cluster's DNS server; all of them if no address is, or if
-// there is no such Service.
+// Reachable returns those of the addresses that are of a family of the Service of the cluster's DNS server; all of them
+// if no address is, or if there is no such Service.
 func (o Objects) Reachable(addresses []netip.Addr) []netip.Addr {
 	service := o.dnsService()
 	if service == nil {
@@ -153,7 +162,10 @@ func (o Objects) Reachable(addresses []netip.Addr) []netip.Addr {
 	}
 	var same []netip.Addr
 	for _, a := range addresses {
-		if slices.ContainsFunc(service.Spec.ClusterIPs, func(ip string) bool { return strings.Contains(ip, ":") == a.Is6() }) {
+		if slices.ContainsFunc(service.Spec.ClusterIPs, func(ip string) bool {
+			return strings.Contains(ip,
+				":") == a.Is6()
+		}) {
 			same = append(same, a)
 		}
 	}

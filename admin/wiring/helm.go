@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// values returns the value "servers" of the Helm chart of CoreDNS: all server blocks that there are, and ours. Helm replaces lists as a
-// whole, so those that there are must be in it.
+// values returns the value "servers" of the Helm chart of CoreDNS: all server blocks that there are, and ours. Helm
+// replaces lists as a whole, so those that there are must be in it.
 func (c corefile) values(w Desired, o options) string {
 	all := c
 	if ours, err := parseCorefile(w.block(c.listeners(), o)); err == nil {
@@ -62,7 +62,8 @@ func lines(all []directive, indent string) string {
 	return b.String()
 }
 
-// words prints the words of a directive as the lexer reads them: in quotes where one is empty, has a blank, or begins like a comment.
+// words prints the words of a directive as the lexer reads them: in quotes where one is empty, has a blank, or begins
+// like a comment.
 func words(all []string) string {
 	var quoted []string
 	for _, word := range all {

@@ -10,7 +10,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// kubeletConfig is the ConfigMap in kube-system from which kubeadm configures the kubelets of all Nodes. A Node may have a configuration of its own.
+// kubeletConfig is the ConfigMap in kube-system from which kubeadm configures the kubelets of all Nodes. A Node may
+// have a configuration of its own.
 const kubeletConfig = "kubelet-config"
 
 // A Kubelet is what kubelets write into the resolv.conf of Pods.
@@ -42,7 +43,8 @@ func (o Objects) Kubelet() (k Kubelet) {
 	return k
 }
 
-// served returns the addresses of all DNS servers: those of Services with port 53, and those at which node caches listen.
+// served returns the addresses of all DNS servers: those of Services with port 53, and those at which node caches
+// listen.
 func (o Objects) served() (all []string) {
 	for i := range o.Services {
 		s := &o.Services[i].Spec

@@ -25,8 +25,10 @@ func TestKubelet(t *testing.T) {
 	}{
 		{"the Service", "kubeadm.yaml", "10.96.0.10", Kubelet{Addresses: []string{"10.96.0.10"}}},
 		{"the node cache", "nodelocal.yaml", "169.254.20.10", Kubelet{Addresses: []string{"169.254.20.10"}}},
-		{"no node cache", "kubeadm.yaml", "169.254.20.10", Kubelet{Addresses: []string{"169.254.20.10"}, Unknown: []string{"169.254.20.10"}}},
-		{"one of two", "kubeadm.yaml", "10.96.0.10, 10.0.0.10", Kubelet{Addresses: []string{"10.96.0.10", "10.0.0.10"}, Unknown: []string{"10.0.0.10"}}},
+		{"no node cache", "kubeadm.yaml", "169.254.20.10", Kubelet{Addresses: []string{"169.254.20.10"},
+			Unknown: []string{"169.254.20.10"}}},
+		{"one of two", "kubeadm.yaml", "10.96.0.10, 10.0.0.10",
+			Kubelet{Addresses: []string{"10.96.0.10", "10.0.0.10"}, Unknown: []string{"10.0.0.10"}}},
 		{"not understood", "kubeadm.yaml", "[", Kubelet{}},
 	} {
 		o := load(t, tt.manifest)

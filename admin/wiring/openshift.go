@@ -16,12 +16,14 @@ const openShiftServer = "clusterset-dns"
 // findOpenShift reads dns.operator.openshift.io/default. Its operator writes the Corefile, so nothing else lasts
 // (docs/spec/dns-wiring.md 5).
 func findOpenShift(o *unstructured.Unstructured, w Desired) Resolver {
-	r := Resolver{Kind: OpenShift, Workload: "daemonset/dns-default", Evidence: []string{"dns.operator.openshift.io/default exists"}}
+	r := Resolver{Kind: OpenShift, Workload: "daemonset/dns-default",
+		Evidence: []string{"dns.operator.openshift.io/default exists"}}
 	if ip, _, _ := unstructured.NestedString(o.Object, "status", "clusterIP"); ip != "" {
 		r.Addresses = []string{ip}
 	}
 	if state, _, _ := unstructured.NestedString(o.Object, "spec", "managementState"); state == "Unmanaged" {
-		r.Warnings = append(r.Warnings, "dns.operator.openshift.io/default is Unmanaged: its operator writes no Corefile until that is changed")
+		r.Warnings = append(
+			r.Warnings, "dns.operator.openshift.io/default is Unmanaged: its operator writes no Corefile until that is changed")
 	}
 	servers, _, err := unstructured.NestedSlice(o.Object, "spec", "servers")
 	if err != nil {
@@ -40,7 +42,8 @@ func findOpenShift(o *unstructured.Unstructured, w Desired) Resolver {
 		}
 		if others = append(others, s); slices.ContainsFunc(zones, func(z string) bool { return sameName(z, w.Zone) }) {
 			r.takenBy(serving{
-				what: fmt.Sprintf("its server %v forwards the zone to %s", server["name"], strings.Join(to, ", ")), wanted: sameAddresses(to, w),
+				what:   fmt.Sprintf("its server %v forwards the zone to %s", server["name"], strings.Join(to, ", ")),
+				wanted: sameAddresses(to, w),
 			})
 		}
 	}
@@ -73,7 +76,8 @@ func (w Desired) server() map[string]any {
 	for _, a := range w.addresses() {
 		to = append(to, a)
 	}
-	return map[string]any{"name": openShiftServer, "zones": []any{w.Zone}, "forwardPlugin": map[string]any{"upstreams": to}}
+	return map[string]any{"name": openShiftServer, "zones": []any{w.Zone},
+		"forwardPlugin": map[string]any{"upstreams": to}}
 }
 
 func serverText(w Desired) string { return yamlText([]any{w.server()}) }
@@ -96,7 +100,8 @@ func serversEdit(o *unstructured.Unstructured, before, after []any) *Edit {
 		return e
 	}
 	e.New = yamlText(after)
-	if err := unstructured.SetNestedSlice(e.After.Object, runtime.DeepCopyJSONValue(after).([]any), "spec", "servers"); err != nil {
+	if err := unstructured.SetNestedSlice(e.After.Object, runtime.DeepCopyJSONValue(after).([]any), "spec",
+		"servers"); err != nil {
 		panic("wiring: the spec of a DNS is an object: " + err.Error())
 	}
 	return e

@@ -29,13 +29,17 @@ func (b serverBlock) serving(w Desired) serving {
 		names := slices.ContainsFunc(d.words[1:], func(word string) bool { return sameName(word, w.Zone) })
 		switch {
 		case d.words[0] == "clusterset" && (names || own && len(d.words) == 1):
-			return serving{what: fmt.Sprintf("the plugin clusterset serves the zone in this process (line %d)", d.line), wanted: true, here: true}
-		case d.words[0] == "kubernetes" && (names || own && len(d.words) == 1) && serverBlock{body: d.body}.find("multicluster") != nil:
-			return serving{what: fmt.Sprintf("the plugin kubernetes serves the zone, by its option multicluster (line %d)", d.line)}
+			return serving{what: fmt.Sprintf("the plugin clusterset serves the zone in this process (line %d)", d.line),
+				wanted: true, here: true}
+		case d.words[0] == "kubernetes" && (names || own && len(d.words) == 1) &&
+			serverBlock{body: d.body}.find("multicluster") != nil:
+			return serving{what: fmt.Sprintf("the plugin kubernetes serves the zone, by its option multicluster (line %d)",
+				d.line)}
 		case d.words[0] == "forward" && len(d.words) > 2 && (names && sameName(d.words[1], w.Zone) || own):
 			to := d.words[2:]
 			return serving{
-				what:   fmt.Sprintf("what is not managed by clusterset forwards the zone to %s (line %d)", strings.Join(to, " "), d.line),
+				what: fmt.Sprintf("what is not managed by clusterset forwards the zone to %s (line %d)", strings.Join(to, " "),
+					d.line),
 				wanted: !w.InProcess && sameAddresses(to, w),
 			}
 		}

@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// annotationStub on the ConfigMap of kube-dns holds a [stubRecord]: JSON has no comments, so marks cannot stand beside the text.
+// annotationStub on the ConfigMap of kube-dns holds a [stubRecord]: JSON has no comments, so marks cannot stand beside
+// the text.
 const annotationStub = "clusterset-dns.io/stub-domain"
 
 // A stubRecord remembers what we have written to stubDomains.
@@ -34,7 +35,8 @@ func (r *Resolver) stubDomains(p place, w Desired) {
 		undo, kept := p.undoStub(record, domains)
 		if undo == nil {
 			r.Edited = true
-			r.State, r.Route, r.Reason = Taken, RouteOther, "the stub domain that we had written to "+p.String()+" was changed since"
+			r.State, r.Route, r.Reason = Taken, RouteOther,
+				"the stub domain that we had written to "+p.String()+" was changed since"
 			return
 		}
 		to, found := domains[record.Zone]
@@ -48,7 +50,8 @@ func (r *Resolver) stubDomains(p place, w Desired) {
 	}
 	if to, ok := domains[w.Zone]; ok {
 		r.takenBy(serving{
-			what: fmt.Sprintf("the stub domain %s with %s is not managed by clusterset", w.Zone, strings.Join(to, ", ")), wanted: sameAddresses(to, w),
+			what:   fmt.Sprintf("the stub domain %s with %s is not managed by clusterset", w.Zone, strings.Join(to, ", ")),
+			wanted: sameAddresses(to, w),
 		})
 		return
 	}
@@ -115,8 +118,8 @@ func (p place) stubRecord() *stubRecord {
 	return &record
 }
 
-// undoStub returns the edit that removes our stub domain, and the others: the text from before if it has not changed since. It
-// returns nil if somebody has changed our stub domain itself.
+// undoStub returns the edit that removes our stub domain, and the others: the text from before if it has not changed
+// since. It returns nil if somebody has changed our stub domain itself.
 func (p place) undoStub(record *stubRecord, domains map[string][]string) (*Edit, map[string][]string) {
 	kept := map[string][]string{}
 	for zone, to := range domains {

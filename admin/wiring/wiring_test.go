@@ -78,7 +78,8 @@ func (o Objects) with(e *Edit) Objects {
 		o.OpenShift = e.After
 		return o
 	}
-	o.ConfigMaps = slices.DeleteFunc(slices.Clone(o.ConfigMaps), func(c *unstructured.Unstructured) bool { return c.GetName() == e.Object().GetName() })
+	o.ConfigMaps = slices.DeleteFunc(slices.Clone(o.ConfigMaps),
+		func(c *unstructured.Unstructured) bool { return c.GetName() == e.Object().GetName() })
 	if e.After != nil {
 		o.ConfigMaps = append(o.ConfigMaps, e.After)
 	}
@@ -130,8 +131,8 @@ func desired(addresses ...string) Desired {
 
 const target = "10.96.0.53"
 
-// TestGolden: for each kind of cluster, what is found and what changes; a second run finds it wired, a new address updates it, and undo
-// leaves the objects as they were, octet by octet.
+// TestGolden: for each kind of cluster, what is found and what changes; a second run finds it wired, a new address
+// updates it, and undo leaves the objects as they were, octet by octet.
 func TestGolden(t *testing.T) {
 	manifests, err := filepath.Glob("testdata/*.yaml")
 	if err != nil || len(manifests) < 8 {
@@ -182,7 +183,8 @@ func moveTo(t *testing.T, before, after Objects, w Desired) (moved Objects) {
 	original := content(before)
 	for name, object := range content(moved) {
 		text := fmt.Sprint(object)
-		if !reflect.DeepEqual(object, original[name]) && (!strings.Contains(text, "10.96.0.54") || strings.Contains(text, target)) {
+		if !reflect.DeepEqual(object, original[name]) && (!strings.Contains(text, "10.96.0.54") ||
+			strings.Contains(text, target)) {
 			t.Errorf("after an update %s is\n%s\nwant 10.96.0.54 in it, not %s", name, text, target)
 		}
 	}
@@ -245,35 +247,57 @@ func TestCorefiles(t *testing.T) {
 	}{
 		{name: "usual", text: standard, state: Missing, want: "clusterset.local:53 {\n    errors\n    cache {"},
 		{name: "default port", text: ". {\n kubernetes\n}", state: Missing, want: "clusterset.local {\n"},
-		{name: "two ports and TLS", text: ".:53 dns://.:5353 tls://.:853 {\n kubernetes\n}", state: Missing, want: "clusterset.local:53 clusterset.local:5353 {\n    errors\n    cache"},
-		{name: "bind", text: ".:53 {\n bind 10.0.0.1 fd00::1\n forward . 1.1.1.1\n}", state: Missing, want: "errors\n    bind 10.0.0.1 fd00::1\n    cache"},
-		{name: "two binds", text: ".:53 {\n bind 10.0.0.1\n}\n.:53 {\n bind 10.0.0.2\n}", state: Missing, want: "}\nclusterset.local:53 {\n    errors\n    bind 10.0.0.2"},
-		{name: "no root zone", text: "cluster.local:1053 {\n kubernetes\n}\nexample.org:53 {\n}", state: Missing, want: "clusterset.local:1053 {"},
+		{name: "two ports and TLS", text: ".:53 dns://.:5353 tls://.:853 {\n kubernetes\n}", state: Missing,
+			want: "clusterset.local:53 clusterset.local:5353 {\n    errors\n    cache"},
+		{name: "bind", text: ".:53 {\n bind 10.0.0.1 fd00::1\n forward . 1.1.1.1\n}", state: Missing,
+			want: "errors\n    bind 10.0.0.1 fd00::1\n    cache"},
+		{name: "two binds", text: ".:53 {\n bind 10.0.0.1\n}\n.:53 {\n bind 10.0.0.2\n}", state: Missing,
+			want: "}\nclusterset.local:53 {\n    errors\n    bind 10.0.0.2"},
+		{name: "no root zone", text: "cluster.local:1053 {\n kubernetes\n}\nexample.org:53 {\n}", state: Missing,
+			want: "clusterset.local:1053 {"},
 		{name: "IPv6", text: standard, addresses: []string{"fd00::53"}, state: Missing, want: "forward . fd00::53 {"},
-		{name: "dual-stack", text: standard, addresses: []string{target, "fd00::53"}, state: Missing, want: "forward . 10.96.0.53 fd00::53 {"},
+		{name: "dual-stack", text: standard, addresses: []string{target, "fd00::53"}, state: Missing,
+			want: "forward . 10.96.0.53 fd00::53 {"},
 		{name: "snippet", text: "(log) {\n reload\n}\n" + standard, state: Missing, want: "clusterset.local:53 {"},
-		{name: "itself", text: standard, addresses: []string{"10.96.0.10"}, state: Taken, want: "10.96.0.10 is the address of the DNS server itself", route: RouteUnknown},
-		{name: "by hand, the same", text: standard + "Clusterset.Local.:53 {\n forward . 10.96.0.53:53\n}\n", state: Wired, want: "forwards the zone to 10.96.0.53:53 (line 7)"},
-		{name: "by hand, another", text: standard + "clusterset.local:53 {\n forward . 192.0.2.1\n}\n", state: Taken, want: "forwards the zone to 192.0.2.1 (line 7)"},
-		{name: "by hand, in the root zone", text: ".:53 {\n forward clusterset.local 192.0.2.1\n}\n", state: Taken, want: "(line 2)"},
-		{name: "a file", text: standard + "clusterset.local:53 {\n file db.clusterset\n}\n", state: Taken, want: "there is a server block for the zone already (line 6)"},
-		{name: "multicluster", text: ".:53 {\n kubernetes cluster.local clusterset.local {\n  multicluster clusterset.local\n }\n}", state: Taken, want: "the plugin kubernetes serves the zone"},
-		{name: "in process", text: ".:53 {\n clusterset clusterset.local\n kubernetes\n}", state: Wired, want: "serves the zone in this process (line 2)"},
-		{name: "in process, own block", text: standard + "clusterset.local:53 {\n clusterset\n}", state: Wired, want: "serves the zone in this process"},
-		{name: "a zone of the same end", text: standard + "myclusterset.local:53 {\n forward . 192.0.2.1\n}\n", state: Missing, want: "clusterset.local:53 {"},
+		{name: "itself", text: standard, addresses: []string{"10.96.0.10"}, state: Taken,
+			want: "10.96.0.10 is the address of the DNS server itself", route: RouteUnknown},
+		{name: "by hand, the same", text: standard + "Clusterset.Local.:53 {\n forward . 10.96.0.53:53\n}\n", state: Wired,
+			want: "forwards the zone to 10.96.0.53:53 (line 7)"},
+		{name: "by hand, another", text: standard + "clusterset.local:53 {\n forward . 192.0.2.1\n}\n", state: Taken,
+			want: "forwards the zone to 192.0.2.1 (line 7)"},
+		{name: "by hand, in the root zone", text: ".:53 {\n forward clusterset.local 192.0.2.1\n}\n", state: Taken,
+			want: "(line 2)"},
+		{name: "a file", text: standard + "clusterset.local:53 {\n file db.clusterset\n}\n", state: Taken,
+			want: "there is a server block for the zone already (line 6)"},
+		{name: "multicluster",
+			text: ".:53 {\n kubernetes cluster.local clusterset.local {\n  multicluster clusterset.local\n }\n}", state: Taken,
+			want: "the plugin kubernetes serves the zone"},
+		{name: "in process", text: ".:53 {\n clusterset clusterset.local\n kubernetes\n}", state: Wired,
+			want: "serves the zone in this process (line 2)"},
+		{name: "in process, own block", text: standard + "clusterset.local:53 {\n clusterset\n}", state: Wired,
+			want: "serves the zone in this process"},
+		{name: "a zone of the same end", text: standard + "myclusterset.local:53 {\n forward . 192.0.2.1\n}\n",
+			state: Missing, want: "clusterset.local:53 {"},
 		{name: "variable", text: "{$ZONE}:53 {\n kubernetes\n}", state: Manual, want: `line 1: "{$ZONE}:53": want a zone, not a variable of the Pod`},
-		{name: "no braces", text: ".:53\nforward . 1.1.1.1", state: Manual, want: "line 1: \".:53\": want a server block or an import"},
+		{name: "no braces", text: ".:53\nforward . 1.1.1.1", state: Manual,
+			want: "line 1: \".:53\": want a server block or an import"},
 		{name: "not closed", text: ".:53 {\n kubernetes {\n}\n", state: Manual, want: "want } at the end of the block"},
 		{name: "closed twice", text: standard + "}\n", state: Manual, want: `"}": want a directive`},
 		{name: "on one line", text: ".:53 { forward . 1.1.1.1 }", state: Manual, want: "want a directive"},
 		{name: "byte order mark", text: "\ufeff" + standard, state: Manual, want: "byte order mark"},
-		{name: "only a zone", text: "example.org:53 {\n file db\n}", state: Manual, want: "has no server block for the root zone", route: RouteNone},
-		{name: "half a mark", text: strings.TrimSuffix(mark("x\n"), endMark) + standard, state: Manual, want: "without the line"},
+		{name: "only a zone", text: "example.org:53 {\n file db\n}", state: Manual,
+			want: "has no server block for the root zone", route: RouteNone},
+		{name: "half a mark", text: strings.TrimSuffix(mark("x\n"), endMark) + standard, state: Manual,
+			want: "without the line"},
 		{name: "the other half", text: standard + endMark, state: Manual, want: "without the line that begins the block"},
-		{name: "import that is not known", text: standard + "import /zones/*\n", state: Missing, want: "its Corefile imports /zones/*, which is not in a ConfigMap", route: RouteUnknown},
-		{name: "a snippet that may have it", text: "(sets) {\n forward clusterset.local 192.0.2.1\n}\n" + standard, state: Missing, want: "(line 1)", route: RouteUnknown},
-		{name: "a file in a block", text: ".:53 {\n kubernetes\n import /zones/*\n}", state: Missing, want: "what line 3 imports may have the zone", route: RouteUnknown},
-		{name: "the zone above", text: standard + "local:53 {\n forward . 192.0.2.1\n}\n", state: Missing, want: "the server block for local has the zone, too (line 6)", route: RouteUnknown},
+		{name: "import that is not known", text: standard + "import /zones/*\n", state: Missing,
+			want: "its Corefile imports /zones/*, which is not in a ConfigMap", route: RouteUnknown},
+		{name: "a snippet that may have it", text: "(sets) {\n forward clusterset.local 192.0.2.1\n}\n" + standard,
+			state: Missing, want: "(line 1)", route: RouteUnknown},
+		{name: "a file in a block", text: ".:53 {\n kubernetes\n import /zones/*\n}", state: Missing,
+			want: "what line 3 imports may have the zone", route: RouteUnknown},
+		{name: "the zone above", text: standard + "local:53 {\n forward . 192.0.2.1\n}\n", state: Missing,
+			want: "the server block for local has the zone, too (line 6)", route: RouteUnknown},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if tt.addresses == nil {
@@ -291,7 +315,8 @@ func TestCorefiles(t *testing.T) {
 				t.Errorf("state %s has edit %v and paste %q", r.State, r.Apply, r.Paste)
 			}
 			route := map[State]Route{Missing: RouteNone, Wired: RouteWanted, Taken: RouteOther, Manual: RouteUnknown}[tt.state]
-			if inProcess := strings.HasPrefix(tt.name, "in process"); r.Route != cmp.Or(tt.route, route) || r.InProcess != inProcess {
+			if inProcess := strings.HasPrefix(tt.name, "in process"); r.Route != cmp.Or(tt.route, route) ||
+				r.InProcess != inProcess {
 				t.Errorf("route %s, in process %t; want %s and %t", r.Route, r.InProcess, cmp.Or(tt.route, route), inProcess)
 			}
 		})
@@ -320,7 +345,8 @@ func TestObstacles(t *testing.T) {
 			o := load(t, "kubeadm.yaml")
 			tt.merge(o.ConfigMaps[0])
 			r := Find(o, desired(target))[0]
-			if r.State != Manual || r.Apply != nil || !strings.Contains(r.Reason, tt.want) || !strings.Contains(r.Paste, "forward . 10.96.0.53") {
+			if r.State != Manual || r.Apply != nil || !strings.Contains(r.Reason, tt.want) ||
+				!strings.Contains(r.Paste, "forward . 10.96.0.53") {
 				t.Errorf("Find = %+v, want %s with %q and the block to paste", r, Manual, tt.want)
 			}
 		})
@@ -334,7 +360,8 @@ func TestUpdater(t *testing.T) {
 		Manager: "eks", FieldsV1: metav1.NewFieldsV1(`{"f:data":{".":{},"f:Corefile":{}}}`),
 	}})
 	r := Find(o, desired(target))[0]
-	if r.Apply == nil || len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "the EKS add-on also writes ConfigMap coredns, key Corefile") {
+	if r.Apply == nil || len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0],
+		"the EKS add-on also writes ConfigMap coredns, key Corefile") {
 		t.Errorf("Find = %+v, want an edit and a warning", r)
 	}
 }
@@ -346,11 +373,13 @@ func TestEditedSince(t *testing.T) {
 	text := func(o Objects) string { return place{configMap: o.configMap("coredns"), key: "Corefile"}.text() }
 
 	others := withCorefile(t, "# First.\n"+strings.Replace(text(wired), "reload", "reload 10s", 1))
-	if got, want := text(others.run(w, undo)), "# First.\n"+strings.Replace(standard, "reload", "reload 10s", 1); got != want {
+	if got, want := text(others.run(w, undo)), "# First.\n"+strings.Replace(standard, "reload", "reload 10s",
+		1); got != want {
 		t.Errorf("after undo the Corefile is %q, want %q", got, want)
 	}
 	r := Find(withCorefile(t, strings.Replace(text(wired), "    errors\n", "    errors\n    log\n", 1)), w)[0]
-	if r.State != Wired || !r.Edited || r.Undo != nil || !slices.Contains(r.Evidence, "our block in ConfigMap coredns, key Corefile was changed by hand") {
+	if r.State != Wired || !r.Edited || r.Undo != nil ||
+		!slices.Contains(r.Evidence, "our block in ConfigMap coredns, key Corefile was changed by hand") {
 		t.Errorf("with log in our block: %+v, want it wired and left alone", r)
 	}
 	r = Find(withCorefile(t, strings.Replace(text(wired), target, "192.0.2.1", 1)), w)[0]
@@ -358,7 +387,8 @@ func TestEditedSince(t *testing.T) {
 		t.Errorf("with another address in our block: %+v, want it taken and left alone", r)
 	}
 	block := strings.TrimSuffix(text(wired), standard)
-	commented := strings.ReplaceAll(strings.Replace(block, "clusterset.local:53 {", "# clusterset.local:53 {", 1), "\n    ", "\n#    ")
+	commented := strings.ReplaceAll(strings.Replace(block, "clusterset.local:53 {", "# clusterset.local:53 {", 1),
+		"\n    ", "\n#    ")
 	r = Find(withCorefile(t, strings.Replace(commented, "\n}\n", "\n# }\n", 1)+standard), w)[0]
 	if r.State != Taken || r.Route != RouteNone {
 		t.Errorf("with our block as comments: %+v, want it taken, and no route", r)
@@ -422,7 +452,8 @@ func TestStubDomains(t *testing.T) {
 	}
 }
 
-// TestInProcessBehindNodeLocal: the node cache asks the cluster's DNS server, through the Service whose address it does not listen on.
+// TestInProcessBehindNodeLocal: the node cache asks the cluster's DNS server, through the Service whose address it does
+// not listen on.
 func TestInProcessBehindNodeLocal(t *testing.T) {
 	all := Find(load(t, "nodelocal.yaml"), Desired{Zone: DefaultZone, InProcess: true})
 	if len(all) != 2 || all[1].Apply == nil || all[1].Apply.New != `{"clusterset.local": ["10.96.0.11"]}` {
@@ -431,7 +462,8 @@ func TestInProcessBehindNodeLocal(t *testing.T) {
 }
 
 func TestNothingFound(t *testing.T) {
-	if all := Find(Objects{}, desired(target)); len(all) != 1 || all[0].Kind != Unknown || all[0].State != Manual || all[0].Paste == "" {
+	if all := Find(Objects{}, desired(target)); len(all) != 1 || all[0].Kind != Unknown || all[0].State != Manual ||
+		all[0].Paste == "" {
 		t.Errorf("Find of nothing = %+v, want one resolver and the block to paste", all)
 	}
 	o := load(t, "kubeadm.yaml")

@@ -62,7 +62,8 @@ type source struct {
 	subPath bool
 }
 
-// file returns which key of which ConfigMap a container sees as a file. A name with a wildcard gives a key with a wildcard.
+// file returns which key of which ConfigMap a container sees as a file. A name with a wildcard gives a key with a
+// wildcard.
 func (w workload) file(c *corev1.Container, name string) (source, bool) {
 	for _, m := range c.VolumeMounts {
 		rest, below := strings.CutPrefix(name, strings.TrimSuffix(m.MountPath, "/")+"/")
@@ -137,7 +138,8 @@ func corefilePaths(c *corev1.Container) []string {
 
 var releaseTag = regexp.MustCompile(`^v?(\d+)\.(\d+)\.(\d+)`)
 
-// release returns the version of an image by its tag, "v1.11.4-eksbuild.2" for example; ok is false if the tag is not a version.
+// release returns the version of an image by its tag, "v1.11.4-eksbuild.2" for example; ok is false if the tag is not a
+// version.
 func release(image string) (version [3]int, ok bool) {
 	image, _, _ = strings.Cut(image, "@")
 	name := image[strings.LastIndexByte(image, '/')+1:]
@@ -162,8 +164,8 @@ func since(version, least [3]int) bool {
 	return true
 }
 
-// known returns the options that the CoreDNS of an image knows. A Corefile with an option that it does not know would stop it at its next
-// start, so an image without a version gets none.
+// known returns the options that the CoreDNS of an image knows. A Corefile with an option that it does not know would
+// stop it at its next start, so an image without a version gets none.
 func known(image string) options {
 	version, ok := release(image)
 	return options{

@@ -26,7 +26,8 @@ const (
 	LabelSourceNamespace = GroupName + "/source-namespace"
 )
 
-// Importers compare these annotations of slices on the broker (docs/spec/controller.md 2.6). Members have [AnnotationStamp], too.
+// Importers compare these annotations of slices on the broker (docs/spec/controller.md 2.6). Members have
+// [AnnotationStamp], too.
 const (
 	AnnotationStamp     = GroupName + "/stamp"      // as spec.stamp of an export record, in decimal digits
 	AnnotationExportUID = GroupName + "/export-uid" // as spec.exportUID
@@ -36,11 +37,13 @@ const (
 const (
 	// AnnotationSources on a ServiceImport describes the export record of each cluster.
 	AnnotationSources = GroupName + "/sources"
-	// AnnotationSource on an imported slice describes its source: hash in the name, UID of the export, lowest stamp that counts, own stamp.
+	// AnnotationSource on an imported slice describes its source: hash in the name, UID of the export, lowest stamp that
+	// counts, own stamp.
 	AnnotationSource = GroupName + "/source"
 )
 
-// Protocol is the newest version of what members write on the broker that this code knows (docs/spec/controller.md 2.1).
+// Protocol is the newest version of what members write on the broker that this code knows (docs/spec/controller.md
+// 2.1).
 const Protocol = 1
 
 // InventoryParts is how many parts the inventory of a member has.
@@ -65,8 +68,8 @@ const LabelManagedBy = "app.kubernetes.io/managed-by"
 // HeartbeatName is the name of the Lease in the broker namespace of a member.
 const HeartbeatName = "heartbeat"
 
-// What a join creates (docs/spec/controller.md 2.4, docs/spec/controller.md 7.2). The kubeconfig in the Secret names its token
-// file as "token": mounted as a folder, the Secret is complete.
+// What a join creates (docs/spec/controller.md 2.4, docs/spec/controller.md 7.2). The kubeconfig in the Secret names
+// its token file as "token": mounted as a folder, the Secret is complete.
 const (
 	// SecretName is the Secret in the controller's namespace of a member that holds its broker credential.
 	SecretName = "clusterset-broker"
@@ -88,50 +91,53 @@ const (
 	// clusterset.k8s.io. All members of one broker have the same.
 	AnnotationClusterSet = "clusterset-dns.io/clusterset"
 
-	// AnnotationVIP on the CRD of Member is the option "vip" that the members of the clusterset shall have, as in the Corefile; empty or absent:
-	// nothing is said.
+	// AnnotationVIP on the CRD of Member is the option "vip" that the members of the clusterset shall have, as in the
+	// Corefile; empty or absent: nothing is said.
 	AnnotationVIP = "clusterset-dns.io/vip"
 
 	// AnnotationMerge beside it is the option "merge"; empty or absent: kep.
 	AnnotationMerge = "clusterset-dns.io/merge"
 
-	// AnnotationRemoved on a broker namespace is the time, in RFC 3339, when its cluster left or was removed. The namespace then also has
-	// [AnnotationBrokerUID]. A removed cluster may read this namespace and nothing else.
+	// AnnotationRemoved on a broker namespace is the time, in RFC 3339, when its cluster left or was removed. The
+	// namespace then also has [AnnotationBrokerUID]. A removed cluster may read this namespace and nothing else.
 	AnnotationRemoved = "clusterset-dns.io/removed"
 
-	// AnnotationJoined on a broker namespace distinguishes this join from earlier ones in the same namespace. Marks of earlier
-	// joins do not apply to it.
+	// AnnotationJoined on a broker namespace distinguishes this join from earlier ones in the same namespace. Marks of
+	// earlier joins do not apply to it.
 	AnnotationJoined = "clusterset-dns.io/joined"
 
 	// AnnotationComplete on a heartbeat is the stamp at which the member began its last pass over all exports.
 	AnnotationComplete = "clusterset-dns.io/complete"
-	// AnnotationBlind on a heartbeat names a kind of its own cluster that the member cannot read, or an inventory that it cannot write.
+	// AnnotationBlind on a heartbeat names a kind of its own cluster that the member cannot read, or an inventory that it
+	// cannot write.
 	AnnotationBlind = "clusterset-dns.io/blind"
 
-	// AnnotationVersion on a CRD, policy or role that a join or the initialisation of a broker wrote is the version of the set
-	// that it belongs to, a whole number.
+	// AnnotationVersion on a CRD, policy or role that a join or the initialisation of a broker wrote is the version of the
+	// set that it belongs to, a whole number.
 	AnnotationVersion = "clusterset-dns.io/version"
 )
 
-// AnnotationAllowedSources on a Namespace of an importing cluster lists the only clusters whose exports are imported there,
-// with commas between their ids (docs/spec/controller.md 9.2).
+// AnnotationAllowedSources on a Namespace of an importing cluster lists the only clusters whose exports are imported
+// there, with commas between their ids (docs/spec/controller.md 9.2).
 const AnnotationAllowedSources = "clusterset-dns.io/allowed-source-clusters"
 
 // The annotations of a ServiceExport that say which clusters it reaches (docs/spec/controller.md 3.8).
 const (
-	// AnnotationToClusters holds ids of clusters with commas between them, or a list of selectors, the JSON of spec.clusterSelectors of KEP-5939.
+	// AnnotationToClusters holds ids of clusters with commas between them, or a list of selectors, the JSON of
+	// spec.clusterSelectors of KEP-5939.
 	AnnotationToClusters = "clusterset-dns.io/to-clusters"
 	// AnnotationExportedTo has the ids of the members that such an export reaches. The controller writes it.
 	AnnotationExportedTo = "clusterset-dns.io/exported-to"
 )
 
-// The annotations that say which clusters traffic goes to (docs/spec/selection.md). On a Namespace they are those of the importing cluster, on a
-// ServiceExport those of an exporting one.
+// The annotations that say which clusters traffic goes to (docs/spec/selection.md). On a Namespace they are those of
+// the importing cluster, on a ServiceExport those of an exporting one.
 const (
-	// AnnotationSelectors holds a list of selectors, the JSON of spec.clusterSelectors of KEP-5939. The controller writes it, and
-	// AnnotationResults, to ServiceImports.
+	// AnnotationSelectors holds a list of selectors, the JSON of spec.clusterSelectors of KEP-5939. The controller writes
+	// it, and AnnotationResults, to ServiceImports.
 	AnnotationSelectors = "clusterset-dns.io/cluster-selectors"
-	// AnnotationResults on a ServiceImport holds the clusters that each selector matches, as status.clusterSelectorResults of KEP-5939.
+	// AnnotationResults on a ServiceImport holds the clusters that each selector matches, as status.clusterSelectorResults
+	// of KEP-5939.
 	AnnotationResults = "clusterset-dns.io/cluster-selector-results"
 	// AnnotationAffinity is a short form: local, region, remote or none.
 	AnnotationAffinity = "clusterset-dns.io/affinity"
@@ -139,30 +145,31 @@ const (
 	AnnotationCiliumAffinity = "service.cilium.io/affinity"
 	// AnnotationWeights on a Namespace holds the [Weights] of clusters. The controller writes it to ServiceImports.
 	AnnotationWeights = "clusterset-dns.io/weights"
-	// AnnotationTrafficDistribution on a Namespace replaces the traffic distribution that exports ask for: a value of spec.trafficDistribution of
-	// Services, or none.
+	// AnnotationTrafficDistribution on a Namespace replaces the traffic distribution that exports ask for: a value of
+	// spec.trafficDistribution of Services, or none.
 	AnnotationTrafficDistribution = "clusterset-dns.io/traffic-distribution"
 )
 
-// AnnotationDerivedService on a ServiceImport is the name of the Service that is derived from it. Implementations of the Gateway API that route
-// to Services, such as that of Cilium, find the Service of an import by it.
+// AnnotationDerivedService on a ServiceImport is the name of the Service that is derived from it. Implementations of
+// the Gateway API that route to Services, such as that of Cilium, find the Service of an import by it.
 const AnnotationDerivedService = "multicluster.kubernetes.io/derived-service"
 
-// AnnotationSliceStrategy on a ServiceExport says how its endpoints are divided into slices: Original, PreferZone or RequireZone (KEP-2030;
-// docs/spec/controller.md 3.7).
+// AnnotationSliceStrategy on a ServiceExport says how its endpoints are divided into slices: Original, PreferZone or
+// RequireZone (KEP-2030; docs/spec/controller.md 3.7).
 const AnnotationSliceStrategy = "clusterset-dns.io/slice-strategy"
 
-// VIPClass is the class of the load balancers that carry clusterset IPs ("vip cidr"): kube-proxy, or its replacement. No other controller
-// takes a Service of this class.
+// VIPClass is the class of the load balancers that carry clusterset IPs ("vip cidr"): kube-proxy, or its replacement.
+// No other controller takes a Service of this class.
 const VIPClass = "clusterset-dns.io/vip"
 
-// AnnotationVIPs on a ServiceImport notes its clusterset IPs, and by which inventories it has them (docs/spec/controller.md 5.7).
+// AnnotationVIPs on a ServiceImport notes its clusterset IPs, and by which inventories it has them
+// (docs/spec/controller.md 5.7).
 const AnnotationVIPs = "clusterset-dns.io/clusterset-ips"
 
 // The annotations of the second Lighthouse document ("VIP CIDR and allocation", "Annotations for ServiceExport").
 const (
-	// AnnotationUseVIP on a ServiceExport is "true" or "false" and says more than the flag of its cluster. On an import it says what came of
-	// that: the service has clusterset IPs, or will have them.
+	// AnnotationUseVIP on a ServiceExport is "true" or "false" and says more than the flag of its cluster. On an import it
+	// says what came of that: the service has clusterset IPs, or will have them.
 	AnnotationUseVIP = "lighthouse.submariner.io/use-clusterset-ip"
 
 	// AnnotationAllocatedBy on a ServiceImport is the id of the cluster that allocated its clusterset IP.
@@ -194,12 +201,13 @@ const (
 
 	MaxExportedTo = 4 << 10 // octets of the ids in [AnnotationExportedTo]
 
-	// MaxAnnotations is how many octets the keys and values of the exported annotations of one service have together. Those beyond are left
-	// out, the rest counts. Every controller holds the records of all members in memory.
+	// MaxAnnotations is how many octets the keys and values of the exported annotations of one service have together.
+	// Those beyond are left out, the rest counts. Every controller holds the records of all members in memory.
 	MaxAnnotations = 32 << 10
 )
 
-// AnnotationCreatedFor on a Namespace that the controller has created is the id of the cluster whose export was the reason.
+// AnnotationCreatedFor on a Namespace that the controller has created is the id of the cluster whose export was the
+// reason.
 const AnnotationCreatedFor = "clusterset-dns.io/created-for"
 
 // The most that a cluster imports of all other members together (docs/spec/controller.md 9.6).
@@ -210,12 +218,12 @@ const (
 	MaxServiceEndpoints  = 100_000 // of one service
 )
 
-// MaxHeartbeatTTL bounds the TTL that a member may ask of the others. It is also what a member with "lease 0" asks for, which
-// renews its heartbeat so seldom that others should not drop it while it lives (docs/spec/controller.md 8.2).
+// MaxHeartbeatTTL bounds the TTL that a member may ask of the others. It is also what a member with "lease 0" asks for,
+// which renews its heartbeat so seldom that others should not drop it while it lives (docs/spec/controller.md 8.2).
 const MaxHeartbeatTTL = time.Hour
 
-// HeartbeatTTL returns the age at which a heartbeat is expired for a cluster whose own TTL is own: the larger of it and the one
-// in the Lease, which counts up to MaxHeartbeatTTL.
+// HeartbeatTTL returns the age at which a heartbeat is expired for a cluster whose own TTL is own: the larger of it and
+// the one in the Lease, which counts up to MaxHeartbeatTTL.
 func HeartbeatTTL(lease *coordinationv1.LeaseSpec, own time.Duration) time.Duration {
 	if lease.LeaseDurationSeconds == nil {
 		return own
@@ -248,8 +256,9 @@ func IsSliceHash(s string) bool { return len(s) == 16 && strings.Trim(s, "012345
 // a name, since it contains a slash.
 func ServiceIPSource(family string) string { return "service-ip/" + family }
 
-// NamespaceName is the name of the broker namespace of a member: the first 40 octets of prefix, "-" and 16 hex digits of
-// the SHA-256 of its cluster id. A cluster id may contain a dot and be as long as a label, so it cannot be part of it.
+// NamespaceName is the name of the broker namespace of a member: the first 40 octets of prefix, "-" and 16 hex digits
+// of the SHA-256 of its cluster id. A cluster id may contain a dot and be as long as a label, so it cannot be part of
+// it.
 func NamespaceName(prefix, clusterID string) string {
 	return prefix[:min(len(prefix), maxPrefix)] + "-" + Hash(16, clusterID)
 }

@@ -23,7 +23,8 @@ func TestNames(t *testing.T) {
 		t.Errorf("slice name %s has %d octets, want 144", name, len(name))
 	}
 	seen := map[string]string{}
-	for _, source := range []string{"db-a", "db-b", broker.ServiceIPSource("IPv4"), broker.ServiceIPSource("IPv6"), "service-ip"} {
+	for _, source := range []string{"db-a", "db-b", broker.ServiceIPSource("IPv4"), broker.ServiceIPSource("IPv6"),
+		"service-ip"} {
 		name := broker.SliceName("shop", "db", source)
 		if other, ok := seen[name]; ok {
 			t.Errorf("%s and %s are both %s", source, other, name)
@@ -51,28 +52,37 @@ func TestValid(t *testing.T) {
 		yes   []string
 		no    []string
 	}{
-		{"label", broker.IsLabel, []string{"a", "0", "a-b", long}, []string{"", "-a", "a-", "A", "a.b", "a_b", "ä", long + "x"}},
+		{"label", broker.IsLabel, []string{"a", "0", "a-b", long},
+			[]string{"", "-a", "a-", "A", "a.b", "a_b", "ä", long + "x"}},
 		{"cluster id", broker.IsClusterID, []string{"a", "1", "east.registry1", "a-b.c-d", long, long[:31] + "." + long[:31]},
 			[]string{"", ".", "a.b.c", "a.", ".a", "a..b", "-a", "a_b", "A", long + "x", long[:32] + "." + long[:31]}},
 		{"subdomain", broker.IsSubdomain, []string{"a", "a.b.c", long + ".a", strings.Repeat("a.", 126) + "b"},
 			[]string{"", ".", "a.", ".a", "a..b", "A", "a.-b", long + "x.a", strings.Repeat("a.", 126) + "bc"}},
 		{"label key", broker.IsLabelKey, []string{"a", "A_b.c", "example.org/a", strings.Repeat("a.", 126) + "b/" + long},
-			[]string{"", "/", "a/", "/a", "a/b/c", "Example.org/a", "a b", "-a", long + "x", strings.Repeat("a.", 126) + "bc/d"}},
+			[]string{"", "/", "a/", "/a", "a/b/c", "Example.org/a", "a b", "-a", long + "x",
+				strings.Repeat("a.", 126) + "bc/d"}},
 		{"label value", broker.IsLabelValue, []string{"", "a", "A_b.c", long}, []string{"a b", "-a", "a-", long + "x"}},
 		{"reserved key", broker.IsReservedKey,
-			[]string{"kubernetes.io/a", "a.kubernetes.io/b", "k8s.io/a", "clusterset-dns.io/a", "broker.clusterset-dns.io/a", "lighthouse.submariner.io/a",
-				"service.cilium.io/global", "networking.istio.io/exportTo", "argocd.argoproj.io/tracking-id", "kustomize.toolkit.fluxcd.io/prune", "meta.helm.sh/release-name"},
+			[]string{"kubernetes.io/a", "a.kubernetes.io/b", "k8s.io/a", "clusterset-dns.io/a", "broker.clusterset-dns.io/a",
+				"lighthouse.submariner.io/a",
+				"service.cilium.io/global", "networking.istio.io/exportTo", "argocd.argoproj.io/tracking-id",
+				"kustomize.toolkit.fluxcd.io/prune", "meta.helm.sh/release-name"},
 			[]string{"a", "kubernetes.io", "mykubernetes.io/a", "example.org/kubernetes.io", "myistio.io/a"}},
-		{"rejected key", broker.IsRejectedKey, []string{"a.kubernetes.io/b", "k8s.io/a", "clusterset-dns.io/a", "submariner.io/a"},
+		{"rejected key", broker.IsRejectedKey, []string{"a.kubernetes.io/b", "k8s.io/a", "clusterset-dns.io/a",
+			"submariner.io/a"},
 			[]string{"a", "service.cilium.io/global", "helm.sh/chart"}},
 		{"address", func(s string) bool { _, err := broker.ParseAddress(s); return err == nil },
-			[]string{"10.0.0.1", "192.168.0.1", "fd00::1", "2001:db8::1", "1.0.0.0", "255.255.255.254", "64:ff9b::a00:1", "2002:a00:1::1",
+			[]string{"10.0.0.1", "192.168.0.1", "fd00::1", "2001:db8::1", "1.0.0.0", "255.255.255.254", "64:ff9b::a00:1",
+				"2002:a00:1::1",
 				"64:ff9b:1::7f00:1", "::2:3", "::10.0.0.1"},
-			[]string{"", "a", "10.0.0.1/8", "127.0.0.1", "::1", "0.0.0.0", "::", "169.254.169.254", "fe80::1", "fe80::1%eth0", "fd00::1%eth0",
-				"224.0.0.1", "ff02::1", "255.255.255.255", "::ffff:10.0.0.1", "0.1.2.3", "::127.0.0.1", "::169.254.169.254", "64:ff9b::7f00:1",
+			[]string{"", "a", "10.0.0.1/8", "127.0.0.1", "::1", "0.0.0.0", "::", "169.254.169.254", "fe80::1", "fe80::1%eth0",
+				"fd00::1%eth0",
+				"224.0.0.1", "ff02::1", "255.255.255.255", "::ffff:10.0.0.1", "0.1.2.3", "::127.0.0.1", "::169.254.169.254",
+				"64:ff9b::7f00:1",
 				"64:ff9b::169.254.169.254", "64:ff9b::", "2002:7f00:1::1", "2002:a9fe:a9fe::", "2002:e000:1::1"}},
 		{"CIDR", func(s string) bool { _, err := broker.ParsePrefix(s); return err == nil },
-			[]string{"10.0.0.0/8", "fd00::/64", "10.0.0.1/32"}, []string{"", "10.0.0.0", "10.0.0.1/8", "::ffff:10.0.0.0/104", "10.0.0.0/33"}},
+			[]string{"10.0.0.0/8", "fd00::/64", "10.0.0.1/32"},
+			[]string{"", "10.0.0.0", "10.0.0.1/8", "::ffff:10.0.0.0/104", "10.0.0.0/33"}},
 	} {
 		for _, s := range tt.yes {
 			if !tt.valid(s) {

@@ -36,7 +36,8 @@ func FamilyOf(addr netip.Addr) corev1.IPFamily {
 	return corev1.IPv6Protocol
 }
 
-// IsReady reports whether an endpoint with these conditions is ready: if that is unknown, it counts as ready (discovery.k8s.io/v1).
+// IsReady reports whether an endpoint with these conditions is ready: if that is unknown, it counts as ready
+// (discovery.k8s.io/v1).
 func IsReady(c discoveryv1.EndpointConditions) bool { return c.Ready == nil || *c.Ready }
 
 // LosesLastReady reports whether a slice had a ready endpoint and has none any more. is is nil if the slice is gone.

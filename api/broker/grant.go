@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// The annotations of a broker namespace that bound the tokens of its member. Members cannot write them; the admission policy of
-// the broker enforces them (docs/spec/controller.md 2.4).
+// The annotations of a broker namespace that bound the tokens of its member. Members cannot write them; the admission
+// policy of the broker enforces them (docs/spec/controller.md 2.4).
 const (
 	AnnotationCredentialLife = GroupName + "/credential-life" // as time.Duration prints it
 	AnnotationAudiences      = GroupName + "/token-audiences" // joined by commas
@@ -47,8 +47,8 @@ func (g Grant) Annotations() map[string]string {
 	return a
 }
 
-// Request is the life to ask for in place of a token that had one: that of the grant. A namespace without a grant is from a join
-// that knew none; the policy then allows the default.
+// Request is the life to ask for in place of a token that had one: that of the grant. A namespace without a grant is
+// from a join that knew none; the policy then allows the default.
 func (g Grant) Request(had time.Duration) time.Duration {
 	if g.Life > 0 {
 		return g.Life
@@ -56,6 +56,6 @@ func (g Grant) Request(had time.Duration) time.Duration {
 	return min(had, DefaultCredentialLife)
 }
 
-// Lasts is how long a token of this grant may be valid after the last one was issued. A namespace without a grant may have one of the
-// default life.
+// Lasts is how long a token of this grant may be valid after the last one was issued. A namespace without a grant may
+// have one of the default life.
 func (g Grant) Lasts() time.Duration { return cmp.Or(g.Life, DefaultCredentialLife) }

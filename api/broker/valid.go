@@ -1,9 +1,9 @@
 package broker
 
-// The rules for labels, keys and values are those of k8s.io/apimachinery/pkg/util/validation, and a test compares them. Its
-// functions match regular expressions, which takes about 30 times as long, and each
-// endpoint of each slice is checked more than once. They also accept a prefix of a key with a part of more than 63 octets,
-// which the CRDs of this group reject.
+// The rules for labels, keys and values are those of k8s.io/apimachinery/pkg/util/validation, and a test compares them.
+// Its functions match regular expressions, which takes about 30 times as long, and each endpoint of each slice is
+// checked more than once. They also accept a prefix of a key with a part of more than 63 octets, which the CRDs of this
+// group reject.
 
 import (
 	"fmt"
@@ -32,8 +32,8 @@ func IsClusterID(s string) bool {
 	return len(s) <= 63 && IsLabel(first) && (!dotted || IsLabel(second))
 }
 
-// IsSubdomain reports whether s is an RFC 1123 subdomain, such as the name of a ClusterProperty: at most 253 octets of labels (see [IsLabel])
-// with dots between them.
+// IsSubdomain reports whether s is an RFC 1123 subdomain, such as the name of a ClusterProperty: at most 253 octets of
+// labels (see [IsLabel]) with dots between them.
 func IsSubdomain(s string) bool {
 	if len(s) > 253 {
 		return false
@@ -63,8 +63,9 @@ func IsPropertyValue(s string) bool {
 	return s != "" && utf8.ValidString(s) && utf8.RuneCountInString(s) <= MaxPropertyValue
 }
 
-// Domains of keys that do not travel. The first ones have a meaning to Kubernetes, to Lighthouse or to us: the CRD rejects a
-// record with such a key. The others have one to controllers that many clusters run; records of older members may have them.
+// Domains of keys that do not travel. The first ones have a meaning to Kubernetes, to Lighthouse or to us: the CRD
+// rejects a record with such a key. The others have one to controllers that many clusters run; records of older members
+// may have them.
 var (
 	rejectedDomains = []string{"kubernetes.io", "k8s.io", "clusterset-dns.io", "submariner.io"}
 	leftOutDomains  = []string{"cilium.io", "istio.io", "argoproj.io", "fluxcd.io", "helm.sh"}
@@ -73,8 +74,8 @@ var (
 // IsRejectedKey reports whether a record with this key of a label or annotation is rejected whole.
 func IsRejectedKey(key string) bool { return isBelow(key, rejectedDomains) }
 
-// IsReservedKey reports whether the key of a label or annotation does not travel: it would let an exporter act in the name of
-// a controller of every importing cluster. Exporters and importers leave it out.
+// IsReservedKey reports whether the key of a label or annotation does not travel: it would let an exporter act in the
+// name of a controller of every importing cluster. Exporters and importers leave it out.
 func IsReservedKey(key string) bool { return IsRejectedKey(key) || isBelow(key, leftOutDomains) }
 
 func isBelow(key string, domains []string) bool {
@@ -111,8 +112,8 @@ func ParseAddress(s string) (netip.Addr, error) {
 	return addr, nil
 }
 
-// isUnicast reports whether an address is that of a host elsewhere. All of 0.0.0.0/8 is "this host" (RFC 1122 section 3.2.1.3): Linux
-// takes 0.0.0.0 for loopback.
+// isUnicast reports whether an address is that of a host elsewhere. All of 0.0.0.0/8 is "this host" (RFC 1122 section
+// 3.2.1.3): Linux takes 0.0.0.0 for loopback.
 func isUnicast(addr netip.Addr) bool { return addr.IsGlobalUnicast() && !thisHost.Contains(addr) }
 
 var (
@@ -122,7 +123,8 @@ var (
 	sixToFour  = netip.MustParsePrefix("2002::/16")    // RFC 3056 section 2
 )
 
-// Embedded returns the IPv4 address that a translator or a tunnel takes from an IPv6 address. Short addresses such as ::2:3 hold no IPv4 address.
+// Embedded returns the IPv4 address that a translator or a tunnel takes from an IPv6 address. Short addresses such as
+// ::2:3 hold no IPv4 address.
 func Embedded(addr netip.Addr) (netip.Addr, bool) {
 	octets := addr.As16()
 	switch {

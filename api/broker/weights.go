@@ -18,7 +18,8 @@ const (
 // Weights are the shares of clusters in the answers of DNS, by cluster ID.
 type Weights map[string]uint16
 
-// ParseWeights reads the value of [AnnotationWeights]: "east=3,west=1"; "" names no cluster. The error names the bad value and what is wanted.
+// ParseWeights reads the value of [AnnotationWeights]: "east=3,west=1"; "" names no cluster. The error names the bad
+// value and what is wanted.
 func ParseWeights(text string) (Weights, error) {
 	if len(text) > maxWeightText {
 		return nil, fmt.Errorf("weights of %d octets: want at most %d", len(text), maxWeightText)

@@ -118,8 +118,9 @@ func fullExport() *v1alpha1.ExportedService {
 		ObjectMeta: named(strings.Repeat("s", 63) + "." + strings.Repeat("n", 63)),
 		Spec: v1alpha1.ExportedServiceSpec{
 			Namespace: strings.Repeat("n", 63), Name: strings.Repeat("s", 63), Type: v1alpha1.ClusterSetIP,
-			SessionAffinity:          corev1.ServiceAffinityClientIP,
-			SessionAffinityConfig:    &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: ptr[int32](86400)}},
+			SessionAffinity: corev1.ServiceAffinityClientIP,
+			SessionAffinityConfig: &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: ptr[int32](
+				86400)}},
 			InternalTrafficPolicy:    ptr(corev1.ServiceInternalTrafficPolicyLocal),
 			TrafficDistribution:      ptr("PreferSameZone"),
 			IPFamilies:               []corev1.IPFamily{corev1.IPv6Protocol, corev1.IPv4Protocol},
@@ -150,13 +151,14 @@ func fullExport() *v1alpha1.ExportedService {
 		for size += len(key); len(expression.Values) < 2; size += broker.MaxPropertyValue {
 			expression.Values = append(expression.Values, strings.Repeat("ü", broker.MaxPropertyValue))
 		}
-		e.Spec.ClusterSelectors = append(e.Spec.ClusterSelectors, v1alpha1.ClusterSelector{MatchExpressions: []v1alpha1.PropertyExpression{expression}})
+		e.Spec.ClusterSelectors = append(e.Spec.ClusterSelectors,
+			v1alpha1.ClusterSelector{MatchExpressions: []v1alpha1.PropertyExpression{expression}})
 	}
 	last := &e.Spec.ClusterSelectors[broker.MaxSelectors-1].MatchExpressions[0]
 	for left := broker.MaxSelectorSize - size; left > 0; left -= broker.MaxPropertyValue {
 		last.Values = append(last.Values, strings.Repeat("v", min(left, broker.MaxPropertyValue)))
 	}
-	e.Spec.ToClusters = (&v1alpha1.ExportedServiceSpec{ClusterSelectors: e.Spec.ClusterSelectors}).DeepCopy().ClusterSelectors
+	e.Spec.ToClusters = e.Spec.DeepCopy().ClusterSelectors
 	room := broker.MaxAnnotations
 	for i := range broker.MaxMetadata {
 		key := fmt.Sprintf("%s.example.org/key-%02d", strings.Repeat("a", 63), i)
@@ -193,7 +195,10 @@ var badExports = []struct {
 	{name: "hyphen at the end", field: "spec.name",
 		spoil: func(e *v1alpha1.ExportedService) { e.Spec.Name = "a-" }},
 	{name: "no type", field: "spec.type", spoil: func(e *v1alpha1.ExportedService) { e.Spec.Type = "" }},
-	{name: "type of a Service", field: "spec.type", spoil: func(e *v1alpha1.ExportedService) { e.Spec.Type = "ExternalName" }},
+	{name: "type of a Service", field: "spec.type", spoil: func(
+		e *v1alpha1.ExportedService) {
+		e.Spec.Type = "ExternalName"
+	}},
 	{name: "101 ports", field: "spec.ports", spoil: func(e *v1alpha1.ExportedService) {
 		e.Spec.Ports = append(e.Spec.Ports, v1alpha1.ServicePort{Name: "one-more", Protocol: corev1.ProtocolTCP, Port: 1})
 	}},
@@ -201,11 +206,20 @@ var badExports = []struct {
 	{name: "port 65536", field: "port", spoil: func(e *v1alpha1.ExportedService) { e.Spec.Ports[1].Port = 65536 }},
 	{name: "protocol", field: "protocol", spoil: func(e *v1alpha1.ExportedService) { e.Spec.Ports[1].Protocol = "ICMP" }},
 	{name: "port name", field: "name", spoil: func(e *v1alpha1.ExportedService) { e.Spec.Ports[1].Name = "Http" }},
-	{name: "port name twice", field: "spec.ports", spoil: func(e *v1alpha1.ExportedService) { e.Spec.Ports[1].Name = e.Spec.Ports[2].Name }},
-	{name: "two ports without a name", field: "spec.ports", spoil: func(e *v1alpha1.ExportedService) { e.Spec.Ports[1].Name = "" }},
-	{name: "protocol and number twice", field: "spec.ports", spoil: func(e *v1alpha1.ExportedService) { e.Spec.Ports[2].Port = e.Spec.Ports[0].Port }},
-	{name: "appProtocol", field: "appProtocol", spoil: func(e *v1alpha1.ExportedService) { e.Spec.Ports[1].AppProtocol = ptr("a/b/c") }},
-	{name: "session affinity", field: "spec.sessionAffinity", spoil: func(e *v1alpha1.ExportedService) { e.Spec.SessionAffinity = "Cookie" }},
+	{name: "port name twice", field: "spec.ports", spoil: func(
+		e *v1alpha1.ExportedService) {
+		e.Spec.Ports[1].Name = e.Spec.Ports[2].Name
+	}},
+	{name: "two ports without a name", field: "spec.ports",
+		spoil: func(e *v1alpha1.ExportedService) { e.Spec.Ports[1].Name = "" }},
+	{name: "protocol and number twice", field: "spec.ports",
+		spoil: func(e *v1alpha1.ExportedService) { e.Spec.Ports[2].Port = e.Spec.Ports[0].Port }},
+	{name: "appProtocol", field: "appProtocol", spoil: func(
+		e *v1alpha1.ExportedService) {
+		e.Spec.Ports[1].AppProtocol = ptr("a/b/c")
+	}},
+	{name: "session affinity", field: "spec.sessionAffinity",
+		spoil: func(e *v1alpha1.ExportedService) { e.Spec.SessionAffinity = "Cookie" }},
 	{name: "session affinity of 0 s", field: "timeoutSeconds", spoil: func(e *v1alpha1.ExportedService) {
 		e.Spec.SessionAffinityConfig.ClientIP.TimeoutSeconds = ptr[int32](0)
 	}},
@@ -224,14 +238,24 @@ var badExports = []struct {
 	{name: "65 annotations", field: "spec.annotations", spoil: func(e *v1alpha1.ExportedService) {
 		e.Spec.Annotations = append(e.Spec.Annotations, v1alpha1.Annotation{Key: "one-more"})
 	}},
-	{name: "label twice", field: "spec.labels", spoil: func(e *v1alpha1.ExportedService) { e.Spec.Labels[1].Key = e.Spec.Labels[0].Key }},
+	{name: "label twice", field: "spec.labels", spoil: func(
+		e *v1alpha1.ExportedService) {
+		e.Spec.Labels[1].Key = e.Spec.Labels[0].Key
+	}},
 	{name: "label key", field: "spec.labels", spoil: func(e *v1alpha1.ExportedService) { e.Spec.Labels[0].Key = "-a" }},
-	{name: "label key of two slashes", field: "spec.labels", spoil: func(e *v1alpha1.ExportedService) { e.Spec.Labels[0].Key = "a/b/c" }},
+	{name: "label key of two slashes", field: "spec.labels",
+		spoil: func(e *v1alpha1.ExportedService) { e.Spec.Labels[0].Key = "a/b/c" }},
 	{name: "long prefix", field: "spec.labels", spoil: func(e *v1alpha1.ExportedService) {
 		e.Spec.Labels[0].Key = strings.Repeat("a.", 126) + "bc/d" // 254 octets
 	}},
-	{name: "label value", field: "spec.labels", spoil: func(e *v1alpha1.ExportedService) { e.Spec.Labels[0].Value = "a b" }},
-	{name: "long label value", field: "spec.labels", spoil: func(e *v1alpha1.ExportedService) { e.Spec.Labels[0].Value = strings.Repeat("a", 64) }},
+	{name: "label value", field: "spec.labels", spoil: func(
+		e *v1alpha1.ExportedService) {
+		e.Spec.Labels[0].Value = "a b"
+	}},
+	{name: "long label value", field: "spec.labels", spoil: func(
+		e *v1alpha1.ExportedService) {
+		e.Spec.Labels[0].Value = strings.Repeat("a", 64)
+	}},
 	{name: "long annotation", field: "spec.annotations", spoil: func(e *v1alpha1.ExportedService) {
 		e.Spec.Annotations[0].Value = strings.Repeat("a", broker.MaxValue+1)
 	}},
@@ -249,7 +273,8 @@ var badExports = []struct {
 	}},
 	{name: "17 requirements", field: "at most 16", spoil: func(e *v1alpha1.ExportedService) {
 		sel := &e.Spec.ClusterSelectors[0]
-		sel.MatchExpressions = slices.Repeat([]v1alpha1.PropertyExpression{{Key: "a", Operator: v1alpha1.Exists}}, broker.MaxRequirements)
+		sel.MatchExpressions = slices.Repeat([]v1alpha1.PropertyExpression{{Key: "a", Operator: v1alpha1.Exists}},
+			broker.MaxRequirements)
 	}},
 	{name: "a property twice", field: "matchProperties", spoil: func(e *v1alpha1.ExportedService) {
 		sel := &e.Spec.ClusterSelectors[0]
@@ -289,20 +314,40 @@ var badExports = []struct {
 	{name: "an empty selector of clusters to reach", field: "toClusters[1]", spoil: func(e *v1alpha1.ExportedService) {
 		e.Spec.ToClusters[1] = v1alpha1.ClusterSelector{}
 	}},
-	{name: "reserved: kubernetes.io", field: "reserved", spoil: func(e *v1alpha1.ExportedService) { e.Spec.Labels[0].Key = "kubernetes.io/service-name" }},
-	{name: "reserved: below kubernetes.io", field: "reserved", spoil: func(e *v1alpha1.ExportedService) { e.Spec.Labels[0].Key = "a.b.kubernetes.io/c" }},
-	{name: "reserved: k8s.io", field: "reserved", spoil: func(e *v1alpha1.ExportedService) { e.Spec.Labels[0].Key = "multicluster.x-k8s.io.k8s.io/a" }},
+	{name: "reserved: kubernetes.io", field: "reserved",
+		spoil: func(e *v1alpha1.ExportedService) { e.Spec.Labels[0].Key = "kubernetes.io/service-name" }},
+	{name: "reserved: below kubernetes.io", field: "reserved",
+		spoil: func(e *v1alpha1.ExportedService) { e.Spec.Labels[0].Key = "a.b.kubernetes.io/c" }},
+	{name: "reserved: k8s.io", field: "reserved", spoil: func(
+		e *v1alpha1.ExportedService) {
+		e.Spec.Labels[0].Key = "multicluster.x-k8s.io.k8s.io/a"
+	}},
 	{name: "reserved: ours", field: "reserved", spoil: func(e *v1alpha1.ExportedService) {
 		e.Spec.Annotations[0].Key = "clusterset-dns.io/allowed-source-clusters"
 	}},
-	{name: "reserved: Lighthouse", field: "reserved", spoil: func(e *v1alpha1.ExportedService) { e.Spec.Annotations[0].Key = broker.AnnotationAllocatedBy }},
-	{name: "no family", field: "spec.ipFamilies", spoil: func(e *v1alpha1.ExportedService) { e.Spec.IPFamilies = []corev1.IPFamily{} }},
-	{name: "family twice", field: "spec.ipFamilies", spoil: func(e *v1alpha1.ExportedService) { e.Spec.IPFamilies[0] = e.Spec.IPFamilies[1] }},
+	{name: "reserved: Lighthouse", field: "reserved", spoil: func(
+		e *v1alpha1.ExportedService) {
+		e.Spec.Annotations[0].Key = broker.AnnotationAllocatedBy
+	}},
+	{name: "no family", field: "spec.ipFamilies", spoil: func(
+		e *v1alpha1.ExportedService) {
+		e.Spec.IPFamilies = []corev1.IPFamily{}
+	}},
+	{name: "family twice", field: "spec.ipFamilies", spoil: func(
+		e *v1alpha1.ExportedService) {
+		e.Spec.IPFamilies[0] = e.Spec.IPFamilies[1]
+	}},
 	{name: "family", field: "spec.ipFamilies", spoil: func(e *v1alpha1.ExportedService) { e.Spec.IPFamilies[0] = "IPv5" }},
-	{name: "no time of creation", field: "spec.exportCreated", spoil: func(e *v1alpha1.ExportedService) { e.Spec.ExportCreated = metav1.Time{} }},
-	{name: "negative generation", field: "spec.exportGeneration", spoil: func(e *v1alpha1.ExportedService) { e.Spec.ExportGeneration = -1 }},
-	{name: "cluster IP", field: "spec.clusterIPs", spoil: func(e *v1alpha1.ExportedService) { e.Spec.ClusterIPs[0] = "None" }},
-	{name: "two cluster IPs of a family", field: "spec.clusterIPs", spoil: func(e *v1alpha1.ExportedService) { e.Spec.ClusterIPs[0] = "10.96.0.2" }},
+	{name: "no time of creation", field: "spec.exportCreated",
+		spoil: func(e *v1alpha1.ExportedService) { e.Spec.ExportCreated = metav1.Time{} }},
+	{name: "negative generation", field: "spec.exportGeneration",
+		spoil: func(e *v1alpha1.ExportedService) { e.Spec.ExportGeneration = -1 }},
+	{name: "cluster IP", field: "spec.clusterIPs", spoil: func(
+		e *v1alpha1.ExportedService) {
+		e.Spec.ClusterIPs[0] = "None"
+	}},
+	{name: "two cluster IPs of a family", field: "spec.clusterIPs",
+		spoil: func(e *v1alpha1.ExportedService) { e.Spec.ClusterIPs[0] = "10.96.0.2" }},
 }
 
 const kubeSystem = "6f9619ff-8b86-d011-b42d-00cf4fc964ff"
@@ -312,7 +357,8 @@ func newMember(id string) *v1alpha1.Member {
 		ObjectMeta: named(id),
 		Spec: v1alpha1.MemberSpec{
 			KubeSystemUID: kubeSystem, Namespace: broker.NamespaceName(strings.Repeat("p", 50), id),
-			PodCIDRs: []string{"10.1.0.0/16", "fd00:10:1::/48"}, ServiceCIDRs: []string{"10.96.0.0/16"}, VIPCIDR: "243.0.0.0/16", SecondVIPCIDR: "fd00:243::/112",
+			PodCIDRs: []string{"10.1.0.0/16", "fd00:10:1::/48"}, ServiceCIDRs: []string{"10.96.0.0/16"},
+			VIPCIDR: "243.0.0.0/16", SecondVIPCIDR: "fd00:243::/112",
 		},
 	}
 }
@@ -342,7 +388,8 @@ func testMember(t *testing.T, client *rest.RESTClient) {
 	other := newMember("west")
 	other.Spec.Namespace = broker.NamespaceName("p", "east")
 	if err := other.Validate(); err == nil {
-		t.Errorf("namespace %s of %s: accepted by the code, want the hash of the id checked", other.Spec.Namespace, other.Name)
+		t.Errorf("namespace %s of %s: accepted by the code, want the hash of the id checked", other.Spec.Namespace,
+			other.Name)
 	}
 	testMemberStatus(t, client)
 	testMemberUpdate(t, client)
@@ -353,12 +400,18 @@ var badMembers = []struct {
 	spoil       func(*v1alpha1.Member)
 }{
 	{"three labels", "cluster id", func(m *v1alpha1.Member) { m.Name = "a.b.c" }},
-	{"64 octets", "cluster id", func(m *v1alpha1.Member) { m.Name = strings.Repeat("c", 32) + "." + strings.Repeat("c", 31) }},
+	{"64 octets", "cluster id", func(m *v1alpha1.Member) {
+		m.Name = strings.Repeat("c", 32) + "." + strings.Repeat("c",
+			31)
+	}},
 	{"protocol", "spec.protocol", func(m *v1alpha1.Member) { m.Spec.Protocol = -1 }},
 	{"no UID", "spec.kubeSystemUID", func(m *v1alpha1.Member) { m.Spec.KubeSystemUID = "" }},
 	{"UID", "spec.kubeSystemUID", func(m *v1alpha1.Member) { m.Spec.KubeSystemUID = "kube-system" }},
 	{"namespace without a hash", "spec.namespace", func(m *v1alpha1.Member) { m.Spec.Namespace = "west" }},
-	{"namespace without a prefix", "spec.namespace", func(m *v1alpha1.Member) { m.Spec.Namespace = broker.NamespaceName("", "west") }},
+	{"namespace without a prefix", "spec.namespace", func(m *v1alpha1.Member) {
+		m.Spec.Namespace = broker.NamespaceName(
+			"", "west")
+	}},
 	{"prefix of 41 octets", "spec.namespace", func(m *v1alpha1.Member) {
 		m.Spec.Namespace = strings.Repeat("p", 41) + broker.NamespaceName("", "west")
 	}},
@@ -375,7 +428,8 @@ var badMembers = []struct {
 	{"service CIDR", "spec.serviceCIDRs", func(m *v1alpha1.Member) { m.Spec.ServiceCIDRs[0] = "10.96.0.0/33" }},
 	{"VIP CIDR", "spec.vipCIDR", func(m *v1alpha1.Member) { m.Spec.VIPCIDR = "243.0.0.1/16" }},
 	{"second VIP CIDR", "spec.secondVIPCIDR", func(m *v1alpha1.Member) { m.Spec.SecondVIPCIDR = "fd00:243::1/112" }},
-	{"second VIP CIDR of the same family", "secondVIPCIDR", func(m *v1alpha1.Member) { m.Spec.SecondVIPCIDR = "243.1.0.0/16" }},
+	{"second VIP CIDR of the same family", "secondVIPCIDR",
+		func(m *v1alpha1.Member) { m.Spec.SecondVIPCIDR = "243.1.0.0/16" }},
 	{"second VIP CIDR alone", "secondVIPCIDR", func(m *v1alpha1.Member) { m.Spec.VIPCIDR = "" }},
 }
 
@@ -389,9 +443,10 @@ func testMemberStatus(t *testing.T, client *rest.RESTClient) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := (v1alpha1.MemberStatus{Version: "v1.2.3", Merge: "first", VIP: "cidr 10.250.0.0/15 fd00:250::/48", Properties: []v1alpha1.Property{
-		{Name: "region.topology.k8s.io", Value: "eu"},
-	}}); !reflect.DeepEqual(got.Status, want) {
+	if want := (v1alpha1.MemberStatus{Version: "v1.2.3", Merge: "first", VIP: "cidr 10.250.0.0/15 fd00:250::/48",
+		Properties: []v1alpha1.Property{
+			{Name: "region.topology.k8s.io", Value: "eu"},
+		}}); !reflect.DeepEqual(got.Status, want) {
 		t.Errorf("status = %+v, want %+v", got.Status, want)
 	}
 	if got.Spec.VIPCIDR != "243.0.0.0/16" {
@@ -414,20 +469,23 @@ func testMemberProperties(t *testing.T, client *rest.RESTClient) {
 	for i := range broker.MaxProperties + 1 {
 		many = append(many, v1alpha1.Property{Name: fmt.Sprintf("p%d", i), Value: "x"})
 		if i < broker.MaxProperties {
-			large = append(large, v1alpha1.Property{Name: fmt.Sprintf("p%02d.x", i), Value: strings.Repeat("x", broker.MaxPropertyValue)})
+			large = append(large, v1alpha1.Property{Name: fmt.Sprintf("p%02d.x", i),
+				Value: strings.Repeat("x", broker.MaxPropertyValue)})
 		}
 	}
 	for name, properties := range map[string][]v1alpha1.Property{
 		"a name": of("Region", "eu"), "no name": of("", "eu"), "no value": of("region", ""),
-		"a long value": of("region", strings.Repeat("x", broker.MaxPropertyValue+1)), "twice": append(of("region", "eu"), of("region", "us")...),
-		"33": many, "together": large,
+		"a long value": of("region", strings.Repeat("x", broker.MaxPropertyValue+1)),
+		"twice":        append(of("region", "eu"), of("region", "us")...),
+		"33":           many, "together": large,
 	} {
 		status := v1alpha1.MemberStatus{Properties: properties}
 		content, err := json.Marshal(map[string]any{"status": status})
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = client.Patch(types.MergePatchType).Resource("members").Name("east").SubResource("status").Body(content).Do(t.Context()).Error()
+		err = client.Patch(types.MergePatchType).Resource("members").Name("east").SubResource("status").Body(content).Do(
+			t.Context()).Error()
 		if _, rejected := status.ValidProperties(); !apierrors.IsInvalid(err) || len(rejected) != 1 {
 			t.Errorf("%s: rejected by the schema with %v, by the code with %v; want both, once", name, err, rejected)
 		}
@@ -446,8 +504,8 @@ func testMemberUpdate(t *testing.T, client *rest.RESTClient) {
 	}
 }
 
-// testUndecodable puts values into a record that a schema of types and formats accepts and Go does not decode, or that come back
-// otherwise: docs/spec/controller.md 9.1.
+// testUndecodable puts values into a record that a schema of types and formats accepts and Go does not decode, or that
+// come back otherwise: docs/spec/controller.md 9.1.
 func testUndecodable(t *testing.T, client *rest.RESTClient) {
 	const created, generation = `"exportCreated":"2026-03-01T01:00:00Z"`, `"exportGeneration":7`
 	record := func(from, to string) []byte {
@@ -466,15 +524,18 @@ func testUndecodable(t *testing.T, client *rest.RESTClient) {
 		return []byte(strings.Replace(string(content), from, to, 1))
 	}
 	post := func(body []byte) error {
-		return client.Post().Namespace(metav1.NamespaceDefault).Resource("exportedservices").Param("dryRun", metav1.DryRunAll).
+		return client.Post().Namespace(metav1.NamespaceDefault).Resource("exportedservices").Param("dryRun",
+			metav1.DryRunAll).
 			SetHeader("Content-Type", "application/json").Body(body).Do(t.Context()).Error()
 	}
 	if err := post(record(created, created)); err != nil {
 		t.Fatalf("the record is rejected as it is: %v", err)
 	}
 	for _, value := range []string{
-		"2026-03-01t01:00:00z", "2026-03-01 01:00:00Z", "2026-03-01T01:00:00", "2026-03-01T01:00Z", "2026-03-01T01:00:00+0100",
-		"2026-03-01T24:00:00Z", "2026-03-01T01:00:60Z", "2026-02-30T01:00:00Z", "9999-12-31T23:59:59-23:00", "10000-01-01T00:00:00Z",
+		"2026-03-01t01:00:00z", "2026-03-01 01:00:00Z", "2026-03-01T01:00:00", "2026-03-01T01:00Z",
+		"2026-03-01T01:00:00+0100",
+		"2026-03-01T24:00:00Z", "2026-03-01T01:00:60Z", "2026-02-30T01:00:00Z", "9999-12-31T23:59:59-23:00",
+		"10000-01-01T00:00:00Z",
 		"2026-03-01T01:00:00.000Z", "",
 	} {
 		if err := post(record(created, `"exportCreated":"`+value+`"`)); !apierrors.IsInvalid(err) {

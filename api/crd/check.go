@@ -16,9 +16,9 @@ import (
 	"github.com/clusterset-dns/clusterset/api/about"
 )
 
-// A Requirement is a CRD that a member needs (docs/spec/controller.md 5.3). A CRD of a cluster meets it if it serves one of the
-// versions with the fields that the controller cannot do without. Others of ours it may lack; what is written must then be without
-// them (see [Without]).
+// A Requirement is a CRD that a member needs (docs/spec/controller.md 5.3). A CRD of a cluster meets it if it serves
+// one of the versions with the fields that the controller cannot do without. Others of ours it may lack; what is
+// written must then be without them (see [Without]).
 type Requirement struct {
 	Name     string
 	Versions []string // the preferred first
@@ -45,7 +45,8 @@ func MCS() []Requirement {
 		{
 			Name: mcsv1beta1.ServiceImportFullName, Versions: versions, Manifest: mcscrd.ServiceImportCRD, source: source,
 			needed: []string{
-				"spec.type", "spec.ips", "spec.ports[].name", "spec.ports[].protocol", "spec.ports[].port", "status.clusters[].cluster",
+				"spec.type", "spec.ips", "spec.ports[].name", "spec.ports[].protocol", "spec.ports[].port",
+				"status.clusters[].cluster",
 			},
 		},
 	}
@@ -59,8 +60,8 @@ func Properties() Requirement {
 	}
 }
 
-// Check returns what a CRD of a cluster offers. existing is nil if the cluster does not have the CRD. An error names the CRD,
-// what is missing, and where to find one that meets the requirement.
+// Check returns what a CRD of a cluster offers. existing is nil if the cluster does not have the CRD. An error names
+// the CRD, what is missing, and where to find one that meets the requirement.
 func (r Requirement) Check(existing *unstructured.Unstructured) (Served, error) {
 	if existing == nil {
 		return Served{}, fmt.Errorf("CRD %s is not there: install that of %s", r.Name, r.source)
@@ -84,7 +85,8 @@ func (r Requirement) Check(existing *unstructured.Unstructured) (Served, error) 
 		}
 		return s, nil
 	}
-	return Served{}, fmt.Errorf("CRD %s does not serve %s: update it to that of %s", r.Name, strings.Join(r.Versions, " or "), r.source)
+	return Served{}, fmt.Errorf("CRD %s does not serve %s: update it to that of %s", r.Name,
+		strings.Join(r.Versions, " or "), r.source)
 }
 
 // Warning says which fields a CRD lacks that are not needed, "" if it has all.
@@ -96,7 +98,8 @@ func (r Requirement) Warning(s Served) string {
 }
 
 func (r Requirement) lacks(version string, fields []string) string {
-	return fmt.Sprintf("CRD %s has no field %s at %s: update it to that of %s", r.Name, strings.Join(fields, ", "), version, r.source)
+	return fmt.Sprintf("CRD %s has no field %s at %s: update it to that of %s", r.Name, strings.Join(fields, ", "),
+		version, r.source)
 }
 
 // isBelow reports whether path is that of a field, or of one below it.
@@ -130,8 +133,8 @@ func servedSchema(definition map[string]any, version string) (schema map[string]
 	return nil, false
 }
 
-// missingFields returns the paths, sorted, of the fields that want has and have would drop. A field below a missing one is not
-// listed.
+// missingFields returns the paths, sorted, of the fields that want has and have would drop. A field below a missing one
+// is not listed.
 func missingFields(want, have map[string]any, path string) (missing []string) {
 	if have["x-kubernetes-preserve-unknown-fields"] == true {
 		return nil
@@ -155,8 +158,8 @@ func missingFields(want, have map[string]any, path string) (missing []string) {
 	return missing
 }
 
-// Without returns a copy of o, a pointer to an API object, without the fields of these paths ([Served].Lacks): a server-side apply with
-// a field that the schema lacks fails, and other writes drop it.
+// Without returns a copy of o, a pointer to an API object, without the fields of these paths ([Served].Lacks): a
+// server-side apply with a field that the schema lacks fails, and other writes drop it.
 func Without[T any](o *T, fields []string) (*T, error) {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
 	if err != nil {

@@ -47,7 +47,8 @@ func preserving(version map[string]any) {
 // dropCluster drops a field from the items of the clusters in the status of a ServiceImport.
 func dropCluster(version map[string]any) {
 	at := []string{"schema", "openAPIV3Schema", "properties", "status", "properties", "clusters"}
-	_ = unstructured.SetNestedMap(version, map[string]any{"type": "array", "items": map[string]any{"type": "object"}}, at...)
+	_ = unstructured.SetNestedMap(version, map[string]any{"type": "array", "items": map[string]any{"type": "object"}},
+		at...)
 }
 
 // docs/spec/controller.md 5.3.
@@ -75,8 +76,9 @@ func TestCheck(t *testing.T) {
 			want:  "has no field status at v1beta1: update it to that of sigs.k8s.io/mcs-api v0.5 or later"},
 		{name: "no fields of spec", require: exports, change: without("properties.spec.properties"), version: "v1beta1",
 			lacks: "spec.exportedAnnotations spec.exportedLabels"},
-		{name: "an older import", require: imports, change: without("properties.status.properties.endpointSliceObjects"), version: "v1beta1",
-			lacks: "status.endpointSliceObjects"},
+		{name: "an older import", require: imports, change: without("properties.status.properties.endpointSliceObjects"),
+			version: "v1beta1",
+			lacks:   "status.endpointSliceObjects"},
 		{name: "no application protocols", require: imports, version: "v1beta1", lacks: "spec.ports[].appProtocol",
 			change: without("properties.spec.properties.ports.items.properties.appProtocol")},
 		{name: "no addresses", require: imports, change: without("properties.spec.properties.ips"), version: "v1beta1",
@@ -97,7 +99,8 @@ func TestCheck(t *testing.T) {
 			got = strings.TrimPrefix(err.Error(), "CRD "+tt.require.Name+" ")
 		}
 		if lacks := strings.Join(served.Lacks, " "); served.Version != tt.version || lacks != tt.lacks || got != tt.want {
-			t.Errorf("%s: Check = %q, lacks %q, %q; want %q, %q, %q", tt.name, served.Version, lacks, got, tt.version, tt.lacks, tt.want)
+			t.Errorf("%s: Check = %q, lacks %q, %q; want %q, %q, %q", tt.name, served.Version, lacks, got, tt.version, tt.lacks,
+				tt.want)
 		}
 		if warning := tt.require.Warning(served); (warning == "") != (tt.lacks == "") {
 			t.Errorf("%s: Warning = %q, want one if fields are lacking: %q", tt.name, warning, tt.lacks)
@@ -112,12 +115,14 @@ func TestWithout(t *testing.T) {
 			TrafficDistribution: new("PreferClose"),
 		},
 		Status: mcsv1beta1.ServiceImportStatus{
-			Clusters: []mcsv1beta1.ClusterStatus{{Cluster: "east"}}, EndpointSliceObjects: mcsv1beta1.EndpointSliceObjectsPresent,
+			Clusters:             []mcsv1beta1.ClusterStatus{{Cluster: "east"}},
+			EndpointSliceObjects: mcsv1beta1.EndpointSliceObjectsPresent,
 		},
 	}
 	want := imp.DeepCopy()
 	want.Spec.Ports[0].AppProtocol, want.Spec.TrafficDistribution, want.Status.EndpointSliceObjects = nil, nil, ""
-	got, err := Without(imp, []string{"spec.ports[].appProtocol", "spec.trafficDistribution", "status.endpointSliceObjects", "none[].of.these"})
+	got, err := Without(imp, []string{"spec.ports[].appProtocol", "spec.trafficDistribution",
+		"status.endpointSliceObjects", "none[].of.these"})
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("Without(%+v) = %+v, %v; want %+v", imp, got, err, want)
 	}

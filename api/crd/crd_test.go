@@ -55,8 +55,10 @@ func TestClusterProperty(t *testing.T) {
 	t.Run("established", func(t *testing.T) { established(t, c) })
 	t.Run("round trip", func(t *testing.T) {
 		const id, set = "east.registry1", "fleet"
-		create(t, beta, &v1beta1.ClusterProperty{ObjectMeta: named(about.ClusterIDName), Spec: v1beta1.ClusterPropertySpec{Value: id}})
-		create(t, alpha, &v1alpha1.ClusterProperty{ObjectMeta: named(about.ClusterSetName), Spec: v1alpha1.ClusterPropertySpec{Value: set}})
+		create(t, beta, &v1beta1.ClusterProperty{ObjectMeta: named(about.ClusterIDName),
+			Spec: v1beta1.ClusterPropertySpec{Value: id}})
+		create(t, alpha, &v1alpha1.ClusterProperty{ObjectMeta: named(about.ClusterSetName),
+			Spec: v1alpha1.ClusterPropertySpec{Value: set}})
 
 		for name, want := range map[string]string{about.ClusterIDName: id, about.ClusterSetName: set} {
 			var b v1beta1.ClusterProperty
@@ -92,7 +94,8 @@ func TestClusterProperty(t *testing.T) {
 				t.Errorf("%s holds %d octets, want %d", name, len(got.Spec.Value), len(value))
 			}
 		}
-		for name, value := range map[string]string{"empty.example.org": "", "long.example.org": strings.Repeat("a", 128_001)} {
+		for name, value := range map[string]string{"empty.example.org": "",
+			"long.example.org": strings.Repeat("a", 128_001)} {
 			b := &v1beta1.ClusterProperty{ObjectMeta: named(name), Spec: v1beta1.ClusterPropertySpec{Value: value}}
 			rejected(t, beta, v1beta1.Resource, b)
 			a := &v1alpha1.ClusterProperty{ObjectMeta: named(name), Spec: v1alpha1.ClusterPropertySpec{Value: value}}
@@ -102,7 +105,8 @@ func TestClusterProperty(t *testing.T) {
 }
 
 func established(t *testing.T, c *controlplane.ControlPlane) {
-	definitions := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+	definitions := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1",
+		Resource: "customresourcedefinitions"}
 	d, err := c.Dynamic().Resource(definitions).Get(t.Context(), "clusterproperties.about.k8s.io", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -113,11 +117,13 @@ func established(t *testing.T, c *controlplane.ControlPlane) {
 		c := c.(map[string]any)
 		got[c["type"].(string)] = c["status"].(string)
 	}
-	want := map[string]string{"NamesAccepted": "True", "Established": "True", "KubernetesAPIApprovalPolicyConformant": "True"}
+	want := map[string]string{"NamesAccepted": "True", "Established": "True",
+		"KubernetesAPIApprovalPolicyConformant": "True"}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("conditions = %v, want %v", got, want)
 	}
-	if stored, _, _ := unstructured.NestedStringSlice(d.Object, "status", "storedVersions"); !slices.Equal(stored, []string{"v1beta1"}) {
+	if stored, _, _ := unstructured.NestedStringSlice(d.Object, "status", "storedVersions"); !slices.Equal(stored,
+		[]string{"v1beta1"}) {
 		t.Errorf("storedVersions = %q, want v1beta1 alone", stored)
 	}
 }

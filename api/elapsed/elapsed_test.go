@@ -17,7 +17,8 @@ func TestBetween(t *testing.T) {
 	}{
 		{name: "the same", from: now, to: now},
 		{name: "a minute", from: now, to: now.Add(time.Minute), want: time.Minute},
-		{name: "the machine slept", from: now, to: clocks.SetWall(now.Add(time.Second), time.Hour), want: time.Hour + time.Second},
+		{name: "the machine slept", from: now, to: clocks.SetWall(now.Add(time.Second), time.Hour),
+			want: time.Hour + time.Second},
 		{name: "the clock was set back", from: now, to: clocks.SetWall(now.Add(time.Minute), -time.Hour), want: time.Minute},
 		{name: "from another process", from: now.Round(0), to: now.Add(time.Minute), want: time.Minute},
 		{name: "from a clock that is ahead", from: now.Round(0).Add(time.Minute), to: now, want: -time.Minute},

@@ -5,10 +5,10 @@ import (
 	"runtime/debug"
 )
 
-// A Barrier keeps a panic on one object from ending the process. It is used around whatever handles objects that others wrote,
-// in goroutines that handle many of them. A panic is counted, and logged with its stack once for each kind of work. What the
-// work would have changed stays as it was. The zero value counts and logs nothing; the methods may be called by several
-// goroutines.
+// A Barrier keeps a panic on one object from ending the process. It is used around whatever handles objects that others
+// wrote, in goroutines that handle many of them. A panic is counted, and logged with its stack once for each kind of
+// work. What the work would have changed stays as it was. The zero value counts and logs nothing; the methods may be
+// called by several goroutines.
 type Barrier struct {
 	Log      Logger
 	Panicked func() // counts; nil if nothing does

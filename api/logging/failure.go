@@ -11,8 +11,9 @@ import (
 // reasonPeriod is the least time between two lines about one failure.
 const reasonPeriod = time.Minute
 
-// A Failure is an [OnChange] for a task that is repeated, such as a request to an API server. It also reports a new reason of the same failure, at
-// most once a minute. S is the kind of failure; its zero value is the normal state. Typical use:
+// A Failure is an [OnChange] for a task that is repeated, such as a request to an API server. It also reports a new
+// reason of the same failure, at most once a minute. S is the kind of failure; its zero value is the normal state.
+// Typical use:
 //
 //	var failing logging.Failure[bool]
 //	...
@@ -28,7 +29,8 @@ type Failure[S comparable] struct {
 	logged time.Time // when that was
 }
 
-// Changed records the state and its error. It reports whether to log them: the state or the reason of the failure changed.
+// Changed records the state and its error. It reports whether to log them: the state or the reason of the failure
+// changed.
 func (f *Failure[S]) Changed(state S, err error) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -46,8 +48,8 @@ func (f *Failure[S]) Changed(state S, err error) bool {
 	return true
 }
 
-// reason returns the text of the innermost error, without digits. Outer errors name the request, and ports and times differ
-// between attempts.
+// reason returns the text of the innermost error, without digits. Outer errors name the request, and ports and times
+// differ between attempts.
 func reason(err error) string {
 	for inner := err; inner != nil; inner = errors.Unwrap(inner) {
 		err = inner

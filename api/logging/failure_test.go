@@ -24,7 +24,8 @@ func TestFailure(t *testing.T) {
 	unknown := &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}
 	expired := func(second int) error {
 		return &tls.CertificateVerificationError{Err: x509.CertificateInvalidError{
-			Cert: &x509.Certificate{}, Reason: x509.Expired, Detail: fmt.Sprintf("current time 2026-01-01T00:00:%02dZ is after 2025-01-01T00:00:00Z", second),
+			Cert: &x509.Certificate{}, Reason: x509.Expired, Detail: fmt.Sprintf(
+				"current time 2026-01-01T00:00:%02dZ is after 2025-01-01T00:00:00Z", second),
 		}}
 	}
 	type step struct {
@@ -42,20 +43,24 @@ func TestFailure(t *testing.T) {
 		}},
 		{name: "another reason, for minutes", steps: []step{
 			{state: "away", err: get("a", refused), want: true}, {after: time.Second, state: "away", err: get("a", unknown)},
-			{after: time.Minute, state: "away", err: get("a", unknown), want: true}, {after: time.Minute, state: "away", err: get("a", unknown)},
+			{after: time.Minute, state: "away", err: get("a", unknown), want: true},
+			{after: time.Minute, state: "away", err: get("a", unknown)},
 		}},
 		{name: "reasons that take turns", steps: []step{
 			{state: "away", err: refused, want: true}, {after: time.Minute, state: "away", err: unknown, want: true},
-			{after: time.Second, state: "away", err: refused}, {after: time.Second, state: "away", err: unknown}, {after: time.Minute, state: "away", err: refused, want: true},
+			{after: time.Second, state: "away", err: refused}, {after: time.Second, state: "away", err: unknown},
+			{after: time.Minute, state: "away", err: refused, want: true},
 		}},
 		{name: "a reason with a time in its text", steps: []step{
 			{state: "away", err: expired(1), want: true}, {after: time.Hour, state: "away", err: expired(2)},
 		}},
 		{name: "another state is logged at once", steps: []step{
-			{state: "away", err: refused, want: true}, {state: "rejected", err: errors.New("401"), want: true}, {want: true}, {state: "away", err: refused, want: true},
+			{state: "away", err: refused, want: true}, {state: "rejected", err: errors.New("401"), want: true}, {want: true},
+			{state: "away", err: refused, want: true},
 		}},
 		{name: "no failure", steps: []step{{}, {after: time.Hour, err: refused}}},
-		{name: "another reason after the end", steps: []step{{state: "away", err: refused, want: true}, {want: true}, {after: time.Hour}}},
+		{name: "another reason after the end", steps: []step{{state: "away", err: refused, want: true}, {want: true},
+			{after: time.Hour}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -2,7 +2,8 @@
 // changes of state.
 package logging
 
-// A Logger takes lines for an operator. Package log of CoreDNS has one. Its methods may be called by several goroutines.
+// A Logger takes lines for an operator. Package log of CoreDNS has one. Its methods may be called by several
+// goroutines.
 type Logger interface {
 	Infof(format string, args ...any)
 	Warningf(format string, args ...any)

@@ -7,7 +7,8 @@ import (
 	"github.com/clusterset-dns/clusterset/api/shorten"
 )
 
-// An OnChange remembers which state was logged last, so that a loop that meets the same failure each second logs it once.
+// An OnChange remembers which state was logged last, so that a loop that meets the same failure each second logs it
+// once.
 //
 // The zero value of S is the normal state: no error, nothing to report. A new OnChange is in it. Typical use:
 //
@@ -38,22 +39,23 @@ func (c *OnChange[S]) Changed(state S) bool {
 
 // An OnChangeOf is an [OnChange] for each key. Keys in the normal state take no memory.
 type OnChangeOf[K, S comparable] struct {
-	// Limit is how many changes of one key are reported before it returns to the normal state, 0 for all. It bounds the log
-	// of a failure whose text differs each time.
+	// Limit is how many changes of one key are reported before it returns to the normal state, 0 for all. It bounds the
+	// log of a failure whose text differs each time.
 	Limit int
 
 	mu   sync.Mutex
 	last map[K]reported[S] // guarded by mu; without zero states
 }
 
-// reported is the state of a key that is not in the normal state, and the number of changes reported since it left that.
+// reported is the state of a key that is not in the normal state, and the number of changes reported since it left
+// that.
 type reported[S comparable] struct {
 	state   S
 	changes int
 }
 
-// Changed records the state of key and reports whether it differs from the one before. The return to the normal state is
-// always reported, whatever Limit is.
+// Changed records the state of key and reports whether it differs from the one before. The return to the normal state
+// is always reported, whatever Limit is.
 func (c *OnChangeOf[K, S]) Changed(key K, state S) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

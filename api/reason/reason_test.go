@@ -20,7 +20,8 @@ var update = flag.Bool("update", false, "write the table of codes into docs/trou
 
 // TestTroubleshooting compares the table of docs/troubleshooting.md with the codes. With -update it writes the table.
 func TestTroubleshooting(t *testing.T) {
-	const file, mark = "../../docs/troubleshooting.md", "<!-- codes: generated from api/reason by \"make generate\". Do not edit. -->\n"
+	const file, mark = "../../docs/troubleshooting.md",
+		"<!-- codes: generated from api/reason by \"make generate\". Do not edit. -->\n"
 	content, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
@@ -74,7 +75,8 @@ func TestCodes(t *testing.T) {
 	words := regexp.MustCompile(`^[a-z]+(-[a-z]+)*$`)
 	for _, e := range Codes() {
 		entries = append(entries, e.Code)
-		if !words.MatchString(string(e.Code)) || e.Meaning == "" || !strings.HasSuffix(e.Remedy, ".") || strings.HasSuffix(e.Meaning, ".") {
+		if !words.MatchString(string(e.Code)) || e.Meaning == "" || !strings.HasSuffix(e.Remedy, ".") ||
+			strings.HasSuffix(e.Meaning, ".") {
 			t.Errorf("entry %+v: want words, a meaning without full stop, and a remedy of sentences", e)
 		}
 	}

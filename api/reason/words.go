@@ -5,8 +5,9 @@ import (
 	"strings"
 )
 
-// A Source has words of its own for the states that codes name: reasons of conditions and of freezes, and labels of metrics. KEP-1645 fixes
-// those of conditions, and users have rules and alerts on the others, so the code stands beside them (docs/spec/explain.md 4).
+// A Source has words of its own for the states that codes name: reasons of conditions and of freezes, and labels of
+// metrics. KEP-1645 fixes those of conditions, and users have rules and alerts on the others, so the code stands beside
+// them (docs/spec/explain.md 4).
 type Source string
 
 // The sources.
@@ -105,7 +106,8 @@ func Of(from Source, text string) Code {
 	return ""
 }
 
-// All returns the codes of words that are separated by commas, each once, in the order of [Words]: the first is that of the weightiest.
+// All returns the codes of words that are separated by commas, each once, in the order of [Words]: the first is that of
+// the weightiest.
 func All(from Source, texts string) (codes []Code) {
 	given := strings.Split(texts, ",")
 	for _, w := range words {
@@ -134,7 +136,8 @@ func With(text string, codes ...Code) string {
 	return text + " [" + strings.Join(names, ",") + "]"
 }
 
-// Split parts a text from the codes at its end. codes begins with the blank before them; it is "" for a text without codes.
+// Split parts a text from the codes at its end. codes begins with the blank before them; it is "" for a text without
+// codes.
 func Split(text string) (message, codes string) {
 	at := strings.LastIndex(text, " [")
 	if at < 0 || !strings.HasSuffix(text, "]") {

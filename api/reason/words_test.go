@@ -65,7 +65,8 @@ func TestSplit(t *testing.T) {
 
 func TestPhrase(t *testing.T) {
 	for message, want := range map[string]string{
-		"It is not. [export-no-service]": "It is not [export-no-service]", "It is not.": "It is not", "of [] [x]": "of [] [x]",
+		"It is not. [export-no-service]": "It is not [export-no-service]", "It is not.": "It is not",
+		"of [] [x]": "of [] [x]",
 	} {
 		if got := Phrase(message); got != want {
 			t.Errorf("Phrase(%q) = %q, want %q", message, got, want)

@@ -7,8 +7,8 @@ import (
 	"github.com/clusterset-dns/clusterset/api/shorten"
 )
 
-// AnnotationFrozen on [ControllerLease] has the reasons for which the controller that holds the Lease has suspended operations
-// (docs/spec/controller.md 8.7). It counts while that controller renews the Lease.
+// AnnotationFrozen on [ControllerLease] has the reasons for which the controller that holds the Lease has suspended
+// operations (docs/spec/controller.md 8.7). It counts while that controller renews the Lease.
 const AnnotationFrozen = "clusterset-dns.io/frozen"
 
 // A Freeze is one reason in [AnnotationFrozen].
@@ -21,7 +21,8 @@ type Freeze struct {
 	Since    time.Time `json:"since"`
 }
 
-// maxFreezes and maxFreezeText bound the annotation: the election writes the Lease every 2 seconds, with all that it holds.
+// maxFreezes and maxFreezeText bound the annotation: the election writes the Lease every 2 seconds, with all that it
+// holds.
 const (
 	maxFreezes    = 16
 	maxFreezeText = 500 // octets
@@ -45,7 +46,8 @@ func FormatFreezes(all []Freeze) string {
 	return string(text)
 }
 
-// ParseFreezes returns what an annotation says, nil if it is malformed: somebody else wrote it, and the controller writes it again.
+// ParseFreezes returns what an annotation says, nil if it is malformed: somebody else wrote it, and the controller
+// writes it again.
 func ParseFreezes(text string) (all []Freeze) {
 	if text == "" || json.Unmarshal([]byte(text), &all) != nil || len(all) > maxFreezes {
 		return nil

@@ -9,7 +9,8 @@ import (
 
 func TestFreezes(t *testing.T) {
 	since := time.Date(2026, 3, 1, 9, 0, 0, 7, time.FixedZone("", 3600))
-	text := FormatFreezes([]Freeze{{Reason: "credential", Code: "credential-rejected", Detail: "it is rejected", Suspends: "exports", Since: since}})
+	text := FormatFreezes([]Freeze{{Reason: "credential", Code: "credential-rejected", Detail: "it is rejected",
+		Suspends: "exports", Since: since}})
 	if want := `[{"reason":"credential","code":"credential-rejected","detail":"it is rejected","suspends":"exports","since":"2026-03-01T08:00:00Z"}]`; text != want {
 		t.Errorf("annotation = %s, want %s", text, want)
 	}

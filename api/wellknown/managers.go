@@ -1,13 +1,13 @@
 package wellknown
 
-// The field managers of the project. Each writer has its own, so that server-side apply removes the fields that this writer no
-// longer sets and leaves those of the others.
+// The field managers of the project. Each writer has its own, so that server-side apply removes the fields that this
+// writer no longer sets and leaves those of the others.
 const (
 	// ManagerPrefix begins the name of every field manager below.
 	ManagerPrefix = "clusterset-"
 
-	// ManagerExporter writes Valid, Ready and their legacy names in the status of ServiceExports, and a member's objects on the
-	// broker.
+	// ManagerExporter writes Valid, Ready and their legacy names in the status of ServiceExports, and a member's objects
+	// on the broker.
 	ManagerExporter = ManagerPrefix + "exporter"
 	// ManagerImporter writes imports, derived Services and imported slices, and Conflict in the status of ServiceExports.
 	ManagerImporter = ManagerPrefix + "importer"

@@ -8,8 +8,9 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// AnnotationNamespaces on [ControllerLease] has the option import_namespaces of the controller that holds the Lease, if the option restricts which
-// namespaces take part (docs/spec/controller.md 9.2). It counts while that controller renews the Lease.
+// AnnotationNamespaces on [ControllerLease] has the option import_namespaces of the controller that holds the Lease, if
+// the option restricts which namespaces take part (docs/spec/controller.md 9.2). It counts while that controller renews
+// the Lease.
 const AnnotationNamespaces = "clusterset-dns.io/import-namespaces"
 
 // NamespaceChoice is the value of [AnnotationNamespaces]: one of the two fields is set.
@@ -18,7 +19,8 @@ type NamespaceChoice struct {
 	Selector string   `json:"selector,omitempty"` // of labels
 }
 
-// maxNamespaceChoice bounds the annotation, as the election writes the Lease every 2 seconds. An option that is longer is not saved.
+// maxNamespaceChoice bounds the annotation, as the election writes the Lease every 2 seconds. An option that is longer
+// is not saved.
 const maxNamespaceChoice = 4096 // octets
 
 // String returns the annotation, "" if nothing is restricted.
@@ -36,7 +38,8 @@ func (c NamespaceChoice) String() string {
 	return string(text)
 }
 
-// ParseNamespaceChoice parses an annotation. A malformed text, which somebody else wrote, restricts nothing, like the zero value.
+// ParseNamespaceChoice parses an annotation. A malformed text, which somebody else wrote, restricts nothing, like the
+// zero value.
 func ParseNamespaceChoice(text string) (c NamespaceChoice) {
 	if len(text) > maxNamespaceChoice || json.Unmarshal([]byte(text), &c) != nil {
 		return NamespaceChoice{}
@@ -60,8 +63,8 @@ func (c NamespaceChoice) Selects(name string, of map[string]string) bool {
 }
 
 // NeverTakesPart reports whether the name of a namespace keeps it out of the clusterset, whatever the options
-// (docs/spec/controller.md 9.2). controller is the namespace of the controller. Namespaces of a broker, which a label marks, are
-// kept out as well.
+// (docs/spec/controller.md 9.2). controller is the namespace of the controller. Namespaces of a broker, which a label
+// marks, are kept out as well.
 func NeverTakesPart(namespace, controller string) bool {
 	return strings.HasPrefix(namespace, "kube-") || strings.HasPrefix(namespace, "openshift-") || namespace == controller
 }

@@ -31,7 +31,8 @@ func TestNamespaceChoice(t *testing.T) {
 			t.Errorf("%s: parsed %+v, want %+v", tt.name, got, tt.choice)
 		}
 		if got.Restricts() != tt.saved || got.Restricts() && got.Selects("shop", prod) != tt.shop {
-			t.Errorf("%s: restricts %t, selects %t, want %t, %t", tt.name, got.Restricts(), got.Selects("shop", prod), tt.saved, tt.shop)
+			t.Errorf("%s: restricts %t, selects %t, want %t, %t", tt.name, got.Restricts(), got.Selects("shop", prod), tt.saved,
+				tt.shop)
 		}
 	}
 	for _, text := range []string{"", "{", `{"selector":"a=(b"}`} {

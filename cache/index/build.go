@@ -3,11 +3,12 @@ package index
 import "slices"
 
 // Build makes the service of imp from its slices, whose order does not matter. It returns nil if the service owns no
-// name: a Headless import without a ready endpoint (multicluster DNS specification 2.4.1), or a name that is too long for
-// every zone.
+// name: a Headless import without a ready endpoint (multicluster DNS specification 2.4.1), or a name that is too long
+// for every zone.
 func Build(imp *Import, list []*Slice, o Options) *Service { return Rebuild(nil, imp, list, o) }
 
-// Rebuild is Build of a service that is in the index as old, or nil: if it is large, only the hosts of the slices that changed are built anew.
+// Rebuild is Build of a service that is in the index as old, or nil: if it is large, only the hosts of the slices that
+// changed are built anew.
 func Rebuild(old *Service, imp *Import, list []*Slice, o Options) *Service {
 	var before *endpoints
 	if old != nil && old.typ == imp.typ && old.narrower == nil {
@@ -32,8 +33,8 @@ func Rebuild(old *Service, imp *Import, list []*Slice, o Options) *Service {
 	return s
 }
 
-// build makes a service for zones in which names have at most maxName octets, 0 for any number. longest is the length of its
-// longest name, but for hosts that are copied from before.
+// build makes a service for zones in which names have at most maxName octets, 0 for any number. longest is the length
+// of its longest name, but for hosts that are copied from before.
 func build(imp *Import, list []*Slice, o *Options, maxName int, before *endpoints) (s *Service, longest int) {
 	if maxName > 0 && len(imp.key) > maxName {
 		return nil, 0
@@ -53,8 +54,8 @@ func build(imp *Import, list []*Slice, o *Options, maxName int, before *endpoint
 	return s, longest
 }
 
-// leftOut returns the clusters that do not answer for the service: those of which each slice with a ready endpoint is hidden, unless that are all
-// clusters (docs/spec/dns.md 3.2). nil stands for none.
+// leftOut returns the clusters that do not answer for the service: those of which each slice with a ready endpoint is
+// hidden, unless that are all clusters (docs/spec/dns.md 3.2). nil stands for none.
 func leftOut(imp *Import, list []*Slice) map[string]bool {
 	if imp.typ == Headless || !slices.ContainsFunc(list, func(s *Slice) bool { return s.hidden }) {
 		return nil
@@ -92,8 +93,8 @@ func inUse(list []*Slice, left map[string]bool, o *Options) []*Slice {
 	return slices.Concat(near(answering, o), near(others, o))
 }
 
-// near returns those without a zone and region and those for our zone or region; all slices if these have no ready endpoint (KEP-2030,
-// docs/spec/dns.md 3.5).
+// near returns those without a zone and region and those for our zone or region; all slices if these have no ready
+// endpoint (KEP-2030, docs/spec/dns.md 3.5).
 func near(list []*Slice, o *Options) []*Slice {
 	if o.Zone == "" && o.Region == "" {
 		return list
@@ -114,8 +115,8 @@ func near(list []*Slice, o *Options) []*Slice {
 	return ours
 }
 
-// newEndpoints makes the endpoints of a service. What did not change is copied from before. longest is the most octets of host label and
-// cluster ID in the name of a host that is not copied, 0 if none owns a name.
+// newEndpoints makes the endpoints of a service. What did not change is copied from before. longest is the most octets
+// of host label and cluster ID in the name of a host that is not copied, 0 if none owns a name.
 func newEndpoints(imp *Import, in *origin, before *endpoints) (_ *endpoints, longest int) {
 	b := builders.Get().(*builder)
 	defer b.release()
@@ -133,9 +134,9 @@ func newEndpoints(imp *Import, in *origin, before *endpoints) (_ *endpoints, lon
 	return e, longest
 }
 
-// Equal reports whether both have the same records. Either may be nil. It is also false for a few changes that no record
-// shows: hostnames where hosts own no name (ClusterSetIP, no source cluster), and a port of the import that its slices
-// have too.
+// Equal reports whether both have the same records. Either may be nil. It is also false for a few changes that no
+// record shows: hostnames where hosts own no name (ClusterSetIP, no source cluster), and a port of the import that its
+// slices have too.
 func Equal(a, b *Service) bool {
 	return equalHere(a, b) && (a == nil || equalNarrower(a.narrower, b.narrower))
 }

@@ -37,7 +37,8 @@ func TestInUse(t *testing.T) {
 		{name: "our zone and those for nobody", zone: "z1", list: []*Slice{open, here, there}, want: []*Slice{open, here}},
 		{name: "our region", region: "r1", list: []*Slice{home, abroad}, want: []*Slice{home}},
 		{name: "another zone in our region", zone: "z1", region: "r1", list: []*Slice{both, there}, want: []*Slice{both}},
-		{name: "zone or region", zone: "z1", region: "r1", list: []*Slice{here, home, there, abroad}, want: []*Slice{here, home}},
+		{name: "zone or region", zone: "z1", region: "r1", list: []*Slice{here, home, there, abroad},
+			want: []*Slice{here, home}},
 		{name: "for a region while only the zone is known", zone: "z1", list: []*Slice{here, home}, want: []*Slice{here}},
 		{name: "none is ours: all", zone: "z1", list: []*Slice{there, abroad}, want: []*Slice{there, abroad}},
 		{name: "ours is not ready: all", zone: "z1", list: []*Slice{unready, there}, want: []*Slice{unready, there}},
@@ -51,7 +52,8 @@ func TestInUse(t *testing.T) {
 	}
 }
 
-// A service without a name is not in the index (docs/spec/dns.md 3.3; for names that are too long, docs/spec/dns.md 1.2).
+// A service without a name is not in the index (docs/spec/dns.md 3.3; for names that are too long, docs/spec/dns.md
+// 1.2).
 func TestBuildOfNothing(t *testing.T) {
 	ready := NewSlice(SliceSpec{Cluster: "east", Endpoints: []Endpoint{{Addrs: addrs("10.0.0.1")}}})
 	for _, tt := range []struct {
@@ -67,7 +69,8 @@ func TestBuildOfNothing(t *testing.T) {
 		{name: "ClusterSetIP without anything", typ: ClusterSetIP, want: true},
 		{name: "name as long as may be", typ: ClusterSetIP, maxNames: []int{len("db.shop")}, want: true},
 		{name: "name too long", typ: ClusterSetIP, maxNames: []int{len("db.shop") - 1}},
-		{name: "name too long for one zone", typ: ClusterSetIP, maxNames: []int{len("db.shop"), len("db.shop") - 1}, want: true},
+		{name: "name too long for one zone", typ: ClusterSetIP, maxNames: []int{len("db.shop"), len("db.shop") - 1},
+			want: true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			imp := NewImport(ImportSpec{Namespace: "shop", Name: "db", Type: tt.typ})
@@ -100,12 +103,14 @@ func synthetic(clusters, endpoints int, hostnames bool) (*Import, []*Slice) {
 	return NewImport(ImportSpec{Namespace: "shop", Name: "db", Type: Headless, Ports: ports}), list
 }
 
-// Build allocates for each table, not for each endpoint: a hundred times the endpoints only cost the growth of some buffers.
+// Build allocates for each table, not for each endpoint: a hundred times the endpoints only cost the growth of some
+// buffers.
 func TestBuildAllocations(t *testing.T) {
 	for _, endpoints := range []int{100, 10_000} {
 		imp, list := synthetic(1, endpoints, true)
 		got := allocs.PerRun(5, func() { Build(imp, list, Options{}) })
-		// The service, its endpoints, the tables of the builder and of the result, and the growth of those without a known size.
+		// The service, its endpoints, the tables of the builder and of the result, and the growth of those without a known
+		// size.
 		if got > 80 {
 			t.Errorf("Build of %d endpoints: %v allocations, want at most 80", endpoints, got)
 		}
@@ -148,7 +153,8 @@ func TestNameless(t *testing.T) {
 	}
 	next := e.Index()
 	if next.Nameless("db.shop") != headless || x.Nameless("db.shop") != nil {
-		t.Errorf("Nameless = %v, before the edit %v, want the import and nil", next.Nameless("db.shop"), x.Nameless("db.shop"))
+		t.Errorf("Nameless = %v, before the edit %v, want the import and nil", next.Nameless("db.shop"),
+			x.Nameless("db.shop"))
 	}
 	if next.Len() != 0 || next.Digest() != x.Digest() || next.Namespace("shop", 0) || next.Service("db.shop") != nil {
 		t.Errorf("%d services, digest %x: want those of the empty index", next.Len(), next.Digest())
@@ -158,7 +164,8 @@ func TestNameless(t *testing.T) {
 	}
 }
 
-// The result of Build depends neither on the order of the slices nor on the memory of the builder: two builds are equal.
+// The result of Build depends neither on the order of the slices nor on the memory of the builder: two builds are
+// equal.
 func TestBuildTwice(t *testing.T) {
 	imp, list := synthetic(3, 250, false)
 	a, b := Build(imp, list, Options{}), Build(imp, reversed(list), Options{})
@@ -215,13 +222,15 @@ func TestEqual(t *testing.T) {
 		{name: "another host has two", imp: imp, list: []SliceSpec{
 			east0, one("east", "db-1", dns, "10.0.0.2", "10.0.0.3"), one("west", "db-2", west2.Ports, "10.0.0.4"),
 		}, base: []SliceSpec{
-			one("east", "db-0", http, "10.0.0.1", "10.0.0.2"), one("east", "db-1", dns, "10.0.0.3"), one("west", "db-2", west2.Ports, "10.0.0.4"),
+			one("east", "db-0", http, "10.0.0.1", "10.0.0.2"), one("east", "db-1", dns, "10.0.0.3"),
+			one("west", "db-2", west2.Ports, "10.0.0.4"),
 		}},
 		{name: "another port", imp: imp, list: []SliceSpec{one("east", "db-0", dns, "10.0.0.1"), east1, west2}},
 		{name: "another cluster", imp: imp, list: []SliceSpec{east0, one("west", "db-1", dns, "10.0.0.2"), west2}},
 		{name: "no cluster", imp: imp, list: []SliceSpec{east0, east1, one("", "db-2", http, "10.0.0.3")}},
 		{name: "another type", imp: ImportSpec{Namespace: "shop", Name: "db", Type: ClusterSetIP}, list: base},
-		{name: "a port of the import", imp: ImportSpec{Namespace: "shop", Name: "db", Type: Headless, Ports: NewPorts([]Port{{"pg", TCP, 5432}})}, list: base},
+		{name: "a port of the import", imp: ImportSpec{Namespace: "shop", Name: "db", Type: Headless,
+			Ports: NewPorts([]Port{{"pg", TCP, 5432}})}, list: base},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if tt.base == nil {
@@ -235,8 +244,8 @@ func TestEqual(t *testing.T) {
 	}
 }
 
-// The memory of one build is used again for the next: neither result may change the other.
-// TestEqualInAllZones: a service that is too long for one of the zones differs from one that was built for other zones, as after a reload, and
+// The memory of one build is used again for the next: neither result may change the other. TestEqualInAllZones: a
+// service that is too long for one of the zones differs from one that was built for other zones, as after a reload, and
 // can be asked for a zone that is new.
 func TestEqualInAllZones(t *testing.T) {
 	imp := NewImport(ImportSpec{Namespace: "shop", Name: "db", Type: Headless})
@@ -263,7 +272,8 @@ func TestBuildsShareNothing(t *testing.T) {
 	imp := NewImport(ImportSpec{Namespace: "shop", Name: "db", Type: Headless})
 	// many and few hosts; several addresses of a host, and none; one address at two hosts; both families; no cluster
 	shapes := [][]SliceSpec{
-		{one("east", "db-0", http, "10.0.0.1", "10.0.0.2"), one("east", "db-1", dns, "10.0.0.2"), one("", "db-2", http, "10.0.0.3")},
+		{one("east", "db-0", http, "10.0.0.1", "10.0.0.2"), one("east", "db-1", dns, "10.0.0.2"),
+			one("", "db-2", http, "10.0.0.3")},
 		{one("west", "db-0", dns, "fd00::1"), one("west", "db-0", http, "10.0.0.1")},
 		{one("east", "", http, "10.0.0.9")},
 	}
@@ -351,7 +361,8 @@ func BenchmarkMemory(b *testing.B) {
 		name                string
 		services, endpoints int
 		hostnames           bool
-	}{{"endpoint-of-10000", 10, 10_000, false}, {"endpoint-of-3x30", 1111, 30, false}, {"endpoint-of-3x30-hostnames", 1111, 30, true}} {
+	}{{"endpoint-of-10000", 10, 10_000, false}, {"endpoint-of-3x30", 1111, 30, false},
+		{"endpoint-of-3x30-hostnames", 1111, 30, true}} {
 		b.Run(shape.name, func(b *testing.B) {
 			clusters := 1
 			if shape.endpoints == 30 {

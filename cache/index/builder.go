@@ -15,7 +15,8 @@ import (
 // labels are sets of host labels by cluster.
 type labels map[string]map[string]bool
 
-// large is the number of hosts from which on endpoints keep their origin, so that a change of one slice does not build all of them anew.
+// large is the number of hosts from which on endpoints keep their origin, so that a change of one slice does not build
+// all of them anew.
 const large = 1024
 
 // An address is one address of a ready endpoint, with its label, cluster and ports, while a service is built. It has no
@@ -34,8 +35,8 @@ type host struct {
 	unnamed        bool // owns no name: it has no source cluster, or the name is too long
 }
 
-// A builder has the memory that is needed while a service is built, several times that of the result. It is used again, so
-// that it is not garbage after each change.
+// A builder has the memory that is needed while a service is built, several times that of the result. It is used again,
+// so that it is not garbage after each change.
 //
 //	addAll   slices ─► addrs, sorted by cluster, label, family, address
 //	merge    addrs of one cluster and label ─► one host, each address once
@@ -59,7 +60,8 @@ type builder struct {
 	seen    []uint32
 	at      []uint32
 
-	// octets of host label and cluster id together: the most that a name has, and the most that it may have, 0 for no limit
+	// octets of host label and cluster id together: the most that a name has, and the most that it may have, 0 for no
+	// limit
 	longest, maxLabels int
 	hostnames          bool // an endpoint has one
 }
@@ -109,7 +111,8 @@ func (b *builder) collect(imp *Import, in *origin) *endpoints {
 	return e
 }
 
-// finish derives clusters, weights, picks and ports from the hosts. differ marks the families without equal addresses, if known.
+// finish derives clusters, weights, picks and ports from the hosts. differ marks the families without equal addresses,
+// if known.
 func (b *builder) finish(e *endpoints, imp *Import, in *origin, differ [2]bool) {
 	e.answering = uint32(len(e.clusters))
 	for e.answering > 0 && in.left[e.clusters[e.answering-1].id] {
@@ -138,7 +141,8 @@ func (b *builder) intern(ps Ports) uint32 {
 	return i
 }
 
-// addAll collects the addresses of all slices, by cluster, host label, family and value. The clusters that are left out come last.
+// addAll collects the addresses of all slices, by cluster, host label, family and value. The clusters that are left out
+// come last.
 func (b *builder) addAll(in *origin) {
 	list := slices.Clone(in.list)
 	slices.SortFunc(list, func(x, y *Slice) int { return in.byCluster(x.Cluster(), y.Cluster()) })
@@ -284,7 +288,8 @@ func (b *builder) group(e *endpoints) {
 	e.groups, e.clusters = slices.Clip(e.groups), slices.Clip(e.clusters)
 }
 
-// extend adds n hosts of a cluster with the same ports; those of one cluster, and of one group in it, follow each other.
+// extend adds n hosts of a cluster with the same ports; those of one cluster, and of one group in it, follow each
+// other.
 func (e *endpoints) extend(id string, ports Ports, unnamed bool, n uint32) {
 	newCluster := len(e.clusters) == 0 || e.clusters[len(e.clusters)-1].id != id
 	if g := len(e.groups) - 1; newCluster || e.groups[g].ports != ports || e.groups[g].unnamed != unnamed {
@@ -340,7 +345,8 @@ func (b *builder) store(e *endpoints, f Family) {
 	}
 }
 
-// pick picks the distinct addresses of one family, of the service and of each cluster. With differ it is known that all are.
+// pick picks the distinct addresses of one family, of the service and of each cluster. With differ it is known that all
+// are.
 func (b *builder) pick(e *endpoints, f Family, differ bool) {
 	fam := &e.family[f]
 	if fam.packed == "" {
@@ -402,8 +408,9 @@ func (b *builder) packLabels(e *endpoints) {
 	e.labels = text.String()
 }
 
-// indexPorts lists, for each named port and for the bare service name, the runs of records in the order of the groups. A Headless host
-// without a name is not a target. A ClusterSetIP service has clusters as targets: one record for each cluster and port number.
+// indexPorts lists, for each named port and for the bare service name, the runs of records in the order of the groups.
+// A Headless host without a name is not a target. A ClusterSetIP service has clusters as targets: one record for each
+// cluster and port number.
 func (e *endpoints) indexPorts(imp *Import) {
 	type entry struct {
 		Port
@@ -446,7 +453,8 @@ func (e *endpoints) indexPorts(imp *Import) {
 	}
 }
 
-// indexBare lists the records of the bare service name, for a ClusterSetIP service. It marks the ports that are alike in all clusters that answer.
+// indexBare lists the records of the bare service name, for a ClusterSetIP service. It marks the ports that are alike
+// in all clusters that answer.
 func (e *endpoints) indexBare() {
 	var common, own []run
 	var first, other []uint16
@@ -466,8 +474,13 @@ func (e *endpoints) indexBare() {
 	}
 	bare := []portRecords{{}, {proto: differing}}
 	for i, runs := range [][]run{common, own} {
-		slices.SortFunc(runs, func(x, y run) int { return cmp.Or(cmp.Compare(x.group, y.group), cmp.Compare(x.number, y.number)) })
-		for _, r := range slices.CompactFunc(runs, func(x, y run) bool { return x.group == y.group && x.number == y.number }) {
+		slices.SortFunc(runs, func(x, y run) int {
+			return cmp.Or(cmp.Compare(x.group, y.group),
+				cmp.Compare(x.number, y.number))
+		})
+		for _, r := range slices.CompactFunc(runs, func(x, y run) bool {
+			return x.group == y.group && x.number == y.number
+		}) {
 			bare[i].add(run{group: r.group, number: r.number, end: 1})
 		}
 	}

@@ -40,8 +40,8 @@ func (e *endpoints) digest(h *hasher) {
 	}
 }
 
-// A hasher is FNV-1a over numbers in place of octets; the shift carries the upper bits, which the product alone would leave there, to the lower ones. The hashes of
-// package maphash differ from process to process.
+// A hasher is FNV-1a over numbers in place of octets; the shift carries the upper bits, which the product alone would
+// leave there, to the lower ones. The hashes of package maphash differ from process to process.
 type hasher uint64
 
 func (h *hasher) number(n uint64) {

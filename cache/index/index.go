@@ -1,8 +1,8 @@
-// Package index has all services of a clusterset as one immutable value: lookups take no lock, and a change is a new index
-// that shares all other services with the old one.
+// Package index has all services of a clusterset as one immutable value: lookups take no lock, and a change is a new
+// index that shares all other services with the old one.
 //
-// It has services, clusters, hosts, ports and addresses, but no zones, records or queries: package resolver makes answers
-// of them. It imports the standard library alone.
+// It has services, clusters, hosts, ports and addresses, but no zones, records or queries: package resolver makes
+// answers of them. It imports the standard library alone.
 package index
 
 import (
@@ -10,8 +10,8 @@ import (
 	"slices"
 )
 
-// An Index is all services at one moment. It never changes: any goroutine may read it without a lock, and must not write
-// to what it reaches. The zero Index is empty.
+// An Index is all services at one moment. It never changes: any goroutine may read it without a lock, and must not
+// write to what it reaches. The zero Index is empty.
 //
 //	Index ─┬─ namespaces: trie  "shop" ─► how many services
 //	       ├─ nameless:   trie  "db.bank" ─► Import that owns no name, as of a headless service without a ready endpoint
@@ -24,9 +24,9 @@ import (
 //	                                                       addresses   packed octets      one list for each family
 //	                                                       ports       runs of records    one run for each group
 //
-// Build makes a Service of one ServiceImport and its slices. An Editor puts services in and takes them out, and ends with
-// the next Index. Of an endpoint there is only its label, its address and where they end: no pointer, no string of its
-// own. So ten thousand endpoints cost the garbage collector a few objects, and any record is found by its position.
+// Build makes a Service of one ServiceImport and its slices. An Editor puts services in and takes them out, and ends
+// with the next Index. Of an endpoint there is only its label, its address and where they end: no pointer, no string of
+// its own. So ten thousand endpoints cost the garbage collector a few objects, and any record is found by its position.
 type Index struct {
 	services   trie[*Service]
 	namespaces trie[*namespace]
@@ -42,12 +42,12 @@ type namespace struct {
 
 func (n *namespace) Key() string { return n.name }
 
-// Service returns the service of a key, "<name>.<namespace>" in lower case, as it is in the zone with the shortest name; nil if it does
-// not exist. It does not allocate.
+// Service returns the service of a key, "<name>.<namespace>" in lower case, as it is in the zone with the shortest
+// name; nil if it does not exist. It does not allocate.
 func (x *Index) Service(key string) *Service { return x.services.get(key) }
 
-// Namespace reports whether a namespace, in lower case, has a service in zones with a limit, as in [Service.In]: then its name is an empty
-// non-terminal there.
+// Namespace reports whether a namespace, in lower case, has a service in zones with a limit, as in [Service.In]: then
+// its name is an empty non-terminal there.
 func (x *Index) Namespace(name string, limit int) bool {
 	n := x.namespaces.get(name)
 	if n == nil || limit == 0 || len(n.absent) < limit {
@@ -56,7 +56,8 @@ func (x *Index) Namespace(name string, limit int) bool {
 	return n.services > n.absent[limit-1]
 }
 
-// Nameless returns the import of a key, "<name>.<namespace>" in lower case, if it owns no name; else nil. No record depends on it.
+// Nameless returns the import of a key, "<name>.<namespace>" in lower case, if it owns no name; else nil. No record
+// depends on it.
 func (x *Index) Nameless(key string) *Import { return x.nameless.get(key) }
 
 // AllNameless yields the keys of the imports that own no name, in no particular order.
@@ -68,8 +69,8 @@ func (x *Index) AllNameless(yield func(key string) bool) {
 // Len is the number of services.
 func (x *Index) Len() int { return x.services.n }
 
-// Digest is a hash of all that the index shows, the same in every process: servers with equal indexes have equal digests, whatever came
-// before, and others have different ones but for a chance of one in 2^64.
+// Digest is a hash of all that the index shows, the same in every process: servers with equal indexes have equal
+// digests, whatever came before, and others have different ones but for a chance of one in 2^64.
 func (x *Index) Digest() uint64 { return x.digest }
 
 // All returns all services in the order of namespace and name.
@@ -116,7 +117,8 @@ func (e *Editor) Remove(key string) {
 	e.next.services.remove(e.mark, key)
 }
 
-// SetNameless notes the import of key that owns no name, or with nil that there is no such import. It reports whether that is new.
+// SetNameless notes the import of key that owns no name, or with nil that there is no such import. It reports whether
+// that is new.
 func (e *Editor) SetNameless(key string, imp *Import) bool {
 	old := e.next.nameless.get(key)
 	switch {

@@ -40,8 +40,8 @@ type Port struct {
 // The zero Ports is the empty list.
 type Ports struct{ list shared }
 
-// A shared is an interned string: equal ones have the same memory, which is freed with the last of them, and compare equal
-// by ==. The zero shared is "".
+// A shared is an interned string: equal ones have the same memory, which is freed with the last of them, and compare
+// equal by ==. The zero shared is "".
 type shared struct{ handle unique.Handle[string] }
 
 func share(s string) shared {
@@ -149,17 +149,19 @@ const (
 
 // An Import is the part of a ServiceImport that DNS needs. It never changes.
 type Import struct {
-	key   string // "<name>.<namespace>"
-	data  string // packed addresses, IPv4 first; without a VIP the weights of clusters: of each a length, the id, and the weight in 2 octets
+	key string // "<name>.<namespace>"
+	// packed addresses, IPv4 first; without a VIP the weights of clusters: of each a length, the id, and the weight in 2
+	// octets
+	data  string
 	ports Ports
 	n4    uint8 // IPv4 addresses at the head of data
 	vip   bool
 	typ   Type
 }
 
-// An ImportSpec is the input of [NewImport]. Namespace and Name are labels in lower case. IPs are the valid addresses of
-// spec.ips; NewImport takes the first 255, and no address of a Headless import. VIP is true if spec.ips was not empty: an
-// import whose addresses are all rejected must not be answered from its slices.
+// An ImportSpec is the input of [NewImport]. Namespace and Name are labels in lower case. IPs are the valid addresses
+// of spec.ips; NewImport takes the first 255, and no address of a Headless import. VIP is true if spec.ips was not
+// empty: an import whose addresses are all rejected must not be answered from its slices.
 type ImportSpec struct {
 	Namespace, Name string
 	Type            Type
@@ -302,9 +304,9 @@ type Slice struct {
 	hidden    bool
 }
 
-// A SliceSpec is the input of [NewSlice]. Cluster is the id of the source cluster in lower case, or "" without one. Zone and
-// Region are the values of the labels endpointslice.kubernetes.io/for-zone and for-region (KEP-2030), or "". Hidden says that its cluster is
-// not selected (docs/spec/selection.md 4).
+// A SliceSpec is the input of [NewSlice]. Cluster is the id of the source cluster in lower case, or "" without one.
+// Zone and Region are the values of the labels endpointslice.kubernetes.io/for-zone and for-region (KEP-2030), or "".
+// Hidden says that its cluster is not selected (docs/spec/selection.md 4).
 type SliceSpec struct {
 	Cluster      string
 	Zone, Region string
@@ -350,7 +352,8 @@ func (s *Slice) Len() int { return int(s.count) }
 // Spec returns a spec that NewSlice makes an equal slice of.
 func (s *Slice) Spec() SliceSpec {
 	spec := SliceSpec{
-		Cluster: s.cluster.String(), Zone: s.zone.String(), Region: s.region.String(), Hidden: s.hidden, Family: s.family, Ports: s.ports,
+		Cluster: s.cluster.String(), Zone: s.zone.String(), Region: s.region.String(), Hidden: s.hidden, Family: s.family,
+		Ports: s.ports,
 	}
 	for host, addrs := range s.all() {
 		ep := Endpoint{Host: host}
@@ -382,13 +385,14 @@ func (s *Slice) all() iter.Seq2[string, string] {
 type Options struct {
 	ClusterNames bool   // keep the endpoints of services with spec.ips, for the names <cluster id>.<service>
 	Zone, Region string // where this server runs (KEP-2030), "" if unknown
-	// MaxNames has, for each zone, the most octets of "<host>.<cluster id>.<name>.<namespace>" with which the owner name has
-	// at most 253 octets there: each number once, the largest first. A host with a longer name owns no name in the zone, but
-	// its addresses count. Empty means no limit.
+	// MaxNames has, for each zone, the most octets of "<host>.<cluster id>.<name>.<namespace>" with which the owner name
+	// has at most 253 octets there: each number once, the largest first. A host with a longer name owns no name in the
+	// zone, but its addresses count. Empty means no limit.
 	MaxNames []int
 }
 
 // Equal reports whether services that are built with either are the same.
 func (o *Options) Equal(other *Options) bool {
-	return o.ClusterNames == other.ClusterNames && o.Zone == other.Zone && o.Region == other.Region && slices.Equal(o.MaxNames, other.MaxNames)
+	return o.ClusterNames == other.ClusterNames && o.Zone == other.Zone && o.Region == other.Region &&
+		slices.Equal(o.MaxNames, other.MaxNames)
 }

@@ -40,8 +40,8 @@ func TestAddressLabel(t *testing.T) {
 	}
 }
 
-// Each address has a valid label (RFC 1123): letters, digits and hyphens, no hyphen at an end, at most 63 octets. No two
-// addresses have the same label.
+// Each address has a valid label (RFC 1123): letters, digits and hyphens, no hyphen at an end, at most 63 octets. No
+// two addresses have the same label.
 func FuzzAddressLabel(f *testing.F) {
 	for _, addr := range addrs("10.1.0.7", "::2:3", "fd00::", "::", "::ffff:0:1") {
 		f.Add(addr.AsSlice())
@@ -78,8 +78,10 @@ func TestNewPorts(t *testing.T) {
 		{name: "by transport", list: []Port{dnsUDP, dnsTCP}, want: []Port{dnsTCP, dnsUDP}},
 		{name: "by number", list: []Port{{"http", TCP, 8080}, http}, want: []Port{http, {"http", TCP, 8080}}},
 		{name: "each once", list: []Port{http, dnsTCP, http}, want: []Port{dnsTCP, http}},
-		{name: "unnamed ones own no SRV (Kubernetes DNS specification 2.3.2)", list: []Port{{"", TCP, 80}, http}, want: []Port{http}},
-		{name: "largest number, longest name", list: []Port{{strings.Repeat("p", 62), SCTP, 65535}}, want: []Port{{strings.Repeat("p", 62), SCTP, 65535}}},
+		{name: "unnamed ones own no SRV (Kubernetes DNS specification 2.3.2)", list: []Port{{"", TCP, 80}, http},
+			want: []Port{http}},
+		{name: "largest number, longest name", list: []Port{{strings.Repeat("p", 62), SCTP, 65535}},
+			want: []Port{{strings.Repeat("p", 62), SCTP, 65535}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			given := slices.Clone(tt.list)
@@ -125,8 +127,8 @@ func TestProtoLabel(t *testing.T) {
 	}
 }
 
-// NewImport keeps spec.ips in the order of family and value (docs/spec/dns.md 3.1), and no port number that no SRV record
-// shows (docs/spec/dns.md 4.3).
+// NewImport keeps spec.ips in the order of family and value (docs/spec/dns.md 3.1), and no port number that no SRV
+// record shows (docs/spec/dns.md 4.3).
 func TestNewImport(t *testing.T) {
 	ports := NewPorts([]Port{{"http", TCP, 80}})
 	unnumbered := NewPorts([]Port{{"http", TCP, 0}})
@@ -142,7 +144,8 @@ func TestNewImport(t *testing.T) {
 		{
 			name: "families apart",
 			spec: ImportSpec{Type: ClusterSetIP, IPs: addrs("fd00::1", "10.0.0.2", "fd00::", "10.0.0.1"), Ports: ports},
-			want: ImportSpec{Type: ClusterSetIP, VIP: true, IPs: addrs("10.0.0.1", "10.0.0.2", "fd00::", "fd00::1"), Ports: ports},
+			want: ImportSpec{Type: ClusterSetIP, VIP: true, IPs: addrs("10.0.0.1", "10.0.0.2", "fd00::", "fd00::1"),
+				Ports: ports},
 		},
 		{
 			name: "each address once",
@@ -199,9 +202,12 @@ func TestNewSlice(t *testing.T) {
 		len  int
 	}{
 		{name: "empty"},
-		{name: "labels and ports", spec: SliceSpec{Cluster: "east.registry1", Zone: "z", Region: "r", Ports: NewPorts([]Port{{"http", TCP, 80}})}},
-		{name: "IPv4", spec: SliceSpec{Endpoints: []Endpoint{{"", addrs("10.0.0.1")}, {"db-0", addrs("10.0.0.2", "10.0.0.3")}}}, len: 2},
-		{name: "IPv6", spec: SliceSpec{Family: V6, Endpoints: []Endpoint{{strings.Repeat("h", 63), addrs("fd00::1", "::2:3")}}}, len: 1},
+		{name: "labels and ports", spec: SliceSpec{Cluster: "east.registry1", Zone: "z", Region: "r",
+			Ports: NewPorts([]Port{{"http", TCP, 80}})}},
+		{name: "IPv4", spec: SliceSpec{Endpoints: []Endpoint{{"", addrs("10.0.0.1")},
+			{"db-0", addrs("10.0.0.2", "10.0.0.3")}}}, len: 2},
+		{name: "IPv6", spec: SliceSpec{Family: V6, Endpoints: []Endpoint{{strings.Repeat("h", 63),
+			addrs("fd00::1", "::2:3")}}}, len: 1},
 		{name: "a thousand addresses", spec: SliceSpec{Endpoints: []Endpoint{{"", many}}}, len: 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

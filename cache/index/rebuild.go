@@ -37,8 +37,8 @@ func onlyIn(list, other []*Slice) iter.Seq[packedEndpoint] {
 	}
 }
 
-// changed returns the labels of endpoints in only one of both origins. All other hosts did not change. It returns nil if these cannot be copied,
-// or are too few.
+// changed returns the labels of endpoints in only one of both origins. All other hosts did not change. It returns nil
+// if these cannot be copied, or are too few.
 func (e *endpoints) changed(in *origin) labels {
 	if e == nil || e.from == nil || e.unlabeled {
 		return nil
@@ -116,7 +116,10 @@ func (p *part) cut(at uint32) (before part) {
 // find is the position of a label among the hosts, or where it would be.
 func (p *part) find(label string) (at uint32, found bool) {
 	var buf [48]byte
-	i := sort.Search(p.hosts.len(), func(i int) bool { return string(p.appendLabel(buf[:0], p.hosts.from+uint32(i))) >= label })
+	i := sort.Search(p.hosts.len(), func(i int) bool {
+		return string(p.appendLabel(buf[:0],
+			p.hosts.from+uint32(i))) >= label
+	})
 	at = p.hosts.from + uint32(i)
 	return at, at < p.hosts.to && string(p.appendLabel(buf[:0], at)) == label
 }
@@ -134,7 +137,8 @@ func (e *endpoints) appendLabel(b []byte, host uint32) []byte {
 	return b
 }
 
-// weave merges two parts of one cluster and port set by label. All labels of fresh are in changed; it skips hosts of old with such a label.
+// weave merges two parts of one cluster and port set by label. All labels of fresh are in changed; it skips hosts of
+// old with such a label.
 func weave(all []part, old, fresh part, changed []string) []part {
 	for _, label := range changed {
 		at, found := old.find(label)
@@ -154,7 +158,8 @@ func weave(all []part, old, fresh part, changed []string) []part {
 	return all
 }
 
-// copied builds the hosts with a changed label, and copies all others. It returns nil if they cannot be copied. differ is as in finish.
+// copied builds the hosts with a changed label, and copies all others. It returns nil if they cannot be copied. differ
+// is as in finish.
 func (b *builder) copied(imp *Import, in *origin, before *endpoints) (e *endpoints, differ [2]bool) {
 	if b.only = before.changed(in); b.only == nil {
 		return nil, differ
@@ -245,7 +250,8 @@ func (b *builder) copyAddresses(all []part, f Family) {
 // few bounds the addresses that are each searched among all others. For more, [builder.distinct] costs less.
 const few = 8
 
-// allDiffer reports whether all addresses of a family certainly differ: they did before, and each new address occurs once.
+// allDiffer reports whether all addresses of a family certainly differ: they did before, and each new address occurs
+// once.
 func (b *builder) allDiffer(e, before *endpoints, f Family) bool {
 	if len(b.addrs) > few || before.repeats(f) {
 		return false
@@ -267,5 +273,6 @@ func (b *builder) allDiffer(e, before *endpoints, f Family) bool {
 
 // repeats reports whether an address of a family occurs twice, in the clusters that answer or in another.
 func (e *endpoints) repeats(f Family) bool {
-	return e.family[f].distinct.at != nil || slices.ContainsFunc(e.clusters, func(c cluster) bool { return c.addresses[f].at != nil })
+	return e.family[f].distinct.at != nil || slices.ContainsFunc(e.clusters,
+		func(c cluster) bool { return c.addresses[f].at != nil })
 }

@@ -52,7 +52,8 @@ func TestRebuildOfLarge(t *testing.T) {
 	if changed := old.eps.changed(&in); !reflect.DeepEqual(changed, want) {
 		t.Errorf("changed hosts: %v, want %v", changed, want)
 	}
-	if got := Rebuild(old, imp, list, Options{ClusterNames: true}); !Equal(got, Build(imp, list, Options{ClusterNames: true})) || got.eps.from == nil {
+	if got := Rebuild(old, imp, list, Options{ClusterNames: true}); !Equal(got,
+		Build(imp, list, Options{ClusterNames: true})) || got.eps.from == nil {
 		t.Errorf("rebuilt to %+v", got.eps)
 	}
 }
@@ -124,7 +125,8 @@ func (g *rebuilds) imp() *Import {
 func (g *rebuilds) slices(n int) (list []*Slice) {
 	hidden := pickOf(g.Rand, g.clusterIDs)
 	for range n {
-		spec := SliceSpec{Cluster: pickOf(g.Rand, g.clusterIDs), Zone: pickOf(g.Rand, g.zones), Family: Family(g.IntN(3) / 2), Ports: pickOf(g.Rand, g.ports)}
+		spec := SliceSpec{Cluster: pickOf(g.Rand, g.clusterIDs), Zone: pickOf(g.Rand, g.zones),
+			Family: Family(g.IntN(3) / 2), Ports: pickOf(g.Rand, g.ports)}
 		spec.Hidden = spec.Cluster == hidden && g.IntN(8) > 0
 		for range 1 + g.IntN(4) {
 			ep := Endpoint{Host: pickOf(g.Rand, g.hosts)}

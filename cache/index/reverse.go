@@ -8,8 +8,8 @@ import (
 )
 
 // A Reverse is the services of each address, for the [Index] of the same moment: PTR records are found by it
-// (docs/spec/dns.md 2.5). It never changes, as an Index. It costs about as much as the addresses themselves, some times over,
-// and is only there if a reverse zone is served.
+// (docs/spec/dns.md 2.5). It never changes, as an Index. It costs about as much as the addresses themselves, some times
+// over, and is only there if a reverse zone is served.
 type Reverse struct{ addresses trie[*owners] }
 
 // owners are the services that an address belongs to.

@@ -8,18 +8,19 @@ import (
 	"strings"
 )
 
-// A Service is one import with its endpoints in use, in the form that lookups need. It never changes. It owns at least one
-// name: an import without a name is not in the index.
+// A Service is one import with its endpoints in use, in the form that lookups need. It never changes. It owns at least
+// one name: an import without a name is not in the index.
 //
-// Where zones of different lengths are served, a name may be too long for some of them, and a host without a name is not a target
-// either. Such a service has one value for each length; all others have one value.
+// Where zones of different lengths are served, a name may be too long for some of them, and a host without a name is
+// not a target either. Such a service has one value for each length; all others have one value.
 type Service struct {
 	*Import
 	eps      *endpoints  // nil if no ready endpoint is in use
 	narrower *[]*Service // in zones with the second and further of Options.MaxNames; nil if it is the same in all
 }
 
-// In returns the service as it is in zones with a limit of [Options].MaxNames, by its position there; nil if its name is too long for them.
+// In returns the service as it is in zones with a limit of [Options].MaxNames, by its position there; nil if its name
+// is too long for them.
 func (s *Service) In(limit int) *Service {
 	if s == nil || s.narrower == nil || limit == 0 {
 		return s
@@ -27,9 +28,9 @@ func (s *Service) In(limit int) *Service {
 	return (*s.narrower)[min(limit, len(*s.narrower))-1] // a reload may serve for a moment what was built for fewer zones
 }
 
-// endpoints is everything below a service, in one order of hosts: by cluster (the one without an id last), then by ports,
-// then by label. So the hosts, addresses and SRV records of one cluster are contiguous, and each is found by its position.
-// Clusters that do not answer for the service come after those that do, in the same order.
+// endpoints is everything below a service, in one order of hosts: by cluster (the one without an id last), then by
+// ports, then by label. So the hosts, addresses and SRV records of one cluster are contiguous, and each is found by its
+// position. Clusters that do not answer for the service come after those that do, in the same order.
 //
 //	hosts       0     1     2     3     4       positions only
 //	clusters    ├── east ─────────┤├─ west ┤    spans of hosts and of groups
@@ -46,9 +47,11 @@ type endpoints struct {
 	ports    []portRecords // the bare service name first (name ""; with a VIP it has none), then by name and transport
 	hosts    uint32        // the number of hosts, including those without a name
 	dual     bool          // a host has addresses of both families
-	// answering is the number of clusters that answer for the service, the first ones; the others have only names of their own.
+	// answering is the number of clusters that answer for the service, the first ones; the others have only names of their
+	// own.
 	answering uint32
-	unlabeled bool    // a label is missing here: of a Headless host without a name, or of a ClusterSetIP host with a hostname
+	// a label is missing here: of a Headless host without a name, or of a ClusterSetIP host with a hostname
+	unlabeled bool
 	from      *origin // nil unless there are many hosts
 }
 
@@ -103,8 +106,8 @@ type portRecords struct {
 // differing stands for a transport, beside an empty name: the records of the ports that are not alike.
 const differing = SCTP + 1
 
-// A run is one record for every host of a group, with one port number. If the service is not Headless it is one record, and the group is the
-// first of its cluster.
+// A run is one record for every host of a group, with one port number. If the service is not Headless it is one record,
+// and the group is the first of its cluster.
 type run struct {
 	group  uint32
 	number uint16
@@ -279,8 +282,8 @@ type PortSet struct {
 }
 
 // Port finds the records of a port by its name and transport, in lower case. The empty name is the union of all named
-// ports, each target and port number once. ok is false if no slice in use has the port; a port that is found may have no
-// record.
+// ports, each target and port number once. ok is false if no slice in use has the port; a port that is found may have
+// no record.
 func (s *Service) Port(name string, proto Proto) (set PortSet, ok bool) {
 	if s.eps == nil {
 		return PortSet{}, false
@@ -294,8 +297,9 @@ func (s *Service) Port(name string, proto Proto) (set PortSet, ok bool) {
 	return PortSet{eps: s.eps, runs: s.eps.ports[i].runs, alike: s.eps.ports[i].alike}, true
 }
 
-// Targets returns the records of a port of a ClusterSetIP service without a VIP, or with an empty name those of all ports: one for each cluster
-// and number. common has the ports whose numbers are alike in all clusters that answer, from the first cluster alone; own has the others.
+// Targets returns the records of a port of a ClusterSetIP service without a VIP, or with an empty name those of all
+// ports: one for each cluster and number. common has the ports whose numbers are alike in all clusters that answer,
+// from the first cluster alone; own has the others.
 func (s *Service) Targets(name string, proto Proto) (common, own PortSet) {
 	set, _ := s.Port(name, proto)
 	switch {

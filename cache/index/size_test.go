@@ -45,7 +45,8 @@ func TestStatedSizes(t *testing.T) {
 	stated := statedSizes(t)
 	for name, size := range sizes {
 		if got, want := stated[name], [2]uintptr{size, block(size)}; got != want {
-			t.Errorf("%s states %d and %d octets for index.%s, want %d and %d", performance, got[0], got[1], name, want[0], want[1])
+			t.Errorf("%s states %d and %d octets for index.%s, want %d and %d", performance, got[0], got[1], name, want[0],
+				want[1])
 		}
 	}
 	for name := range stated {
@@ -73,8 +74,8 @@ func heapAfter(build func() any) float64 {
 	return float64(after) - float64(before)
 }
 
-// synthesize builds so many services: Headless ones with so many endpoints in each of three clusters, or, with none, those
-// with a VIP. It returns the index alone, or with the slices that a server keeps too.
+// synthesize builds so many services: Headless ones with so many endpoints in each of three clusters, or, with none,
+// those with a VIP. It returns the index alone, or with the slices that a server keeps too.
 func synthesize(services, endpoints int, withSlices bool) any {
 	edit, all := new(Index).Edit(), [][]*Slice{}
 	ports := NewPorts([]Port{{"http", TCP, 80}})
@@ -88,7 +89,8 @@ func synthesize(services, endpoints int, withSlices bool) any {
 		for c, cluster := range []string{"east", "north", "west"} {
 			slice := SliceSpec{Cluster: cluster, Ports: ports}
 			for e := range endpoints {
-				slice.Endpoints = append(slice.Endpoints, Endpoint{Host: fmt.Sprintf("pod-%02d", e), Addrs: []netip.Addr{addr(s*300 + c*100 + e)}})
+				slice.Endpoints = append(slice.Endpoints, Endpoint{Host: fmt.Sprintf("pod-%02d", e),
+					Addrs: []netip.Addr{addr(s*300 + c*100 + e)}})
 			}
 			if endpoints > 0 {
 				list = append(list, NewSlice(slice))
@@ -102,8 +104,8 @@ func synthesize(services, endpoints int, withSlices bool) any {
 	return []any{edit.Index(), all}
 }
 
-// A service with a VIP takes the memory that the document lists: the import, its name and its address, the service and its
-// place in the trie. The hash of the trie has a random seed, so its size differs from run to run.
+// A service with a VIP takes the memory that the document lists: the import, its name and its address, the service and
+// its place in the trie. The hash of the trie has a random seed, so its size differs from run to run.
 func TestHeapPerService(t *testing.T) {
 	const services = 50_000
 	each := heapAfter(func() any { return synthesize(services, 0, false) }) / services
@@ -127,8 +129,8 @@ func TestStatedTrie(t *testing.T) {
 	}
 }
 
-// An endpoint takes the memory that the document lists: 8 octets and its label in the index, 7 octets and its label in the
-// slice. A block on the heap is larger than its content by up to an eighth.
+// An endpoint takes the memory that the document lists: 8 octets and its label in the index, 7 octets and its label in
+// the slice. A block on the heap is larger than its content by up to an eighth.
 func TestHeapPerEndpoint(t *testing.T) {
 	const services, few, many = 500, 30, 90
 	const label, addr, end, lengths = uintptr(len("pod-00")), 4, 4, 3

@@ -9,8 +9,8 @@ import (
 // A keyed value has the key that it is stored under.
 type keyed interface{ Key() string }
 
-// A trie is a persistent hash trie: a map whose changed copy shares all nodes but those on the path to the changed entry.
-// A change costs a few nodes of at most 32 slots, whatever the size. The zero trie is empty.
+// A trie is a persistent hash trie: a map whose changed copy shares all nodes but those on the path to the changed
+// entry. A change costs a few nodes of at most 32 slots, whatever the size. The zero trie is empty.
 //
 //	                  root           first 5 bits of the hash of "db.shop": slot 7
 //	slots   0 … 7 … 31

@@ -30,8 +30,8 @@ func contents(t *testing.T, x *trie[*entry]) map[string]int {
 	return all
 }
 
-// trieMatchesMap is the law that after any sequence of put, remove and end of an edit the trie has the entries of a plain
-// map, and that the result of an edit never changes. Each octet is one step.
+// trieMatchesMap is the law that after any sequence of put, remove and end of an edit the trie has the entries of a
+// plain map, and that the result of an edit never changes. Each octet is one step.
 func trieMatchesMap(t *testing.T, steps []byte, keys int) {
 	x, want, e := trie[*entry]{}, map[string]int{}, new(edit)
 	var old []trie[*entry]
@@ -65,8 +65,8 @@ func trieMatchesMap(t *testing.T, steps []byte, keys int) {
 	}
 }
 
-// checkNodes checks that lookups are short and nodes small: a slot is an entry or a child, and a child node has at least two
-// entries.
+// checkNodes checks that lookups are short and nodes small: a slot is an entry or a child, and a child node has at
+// least two entries.
 func checkNodes(t *testing.T, n *node[*entry], depth int) {
 	t.Helper()
 	if n == nil {
@@ -107,8 +107,8 @@ func FuzzTrieMatchesMap(f *testing.F) {
 	})
 }
 
-// A test cannot choose keys of the same hash. So collisions are tested in a subtree with one chunk of the hash left, where
-// all keys of one slot collide.
+// A test cannot choose keys of the same hash. So collisions are tested in a subtree with one chunk of the hash left,
+// where all keys of one slot collide.
 func TestTrieCollisions(t *testing.T) {
 	const depth = maxDepth - 1
 	r := rand.New(rand.NewPCG(1, 2))

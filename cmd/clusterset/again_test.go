@@ -60,7 +60,8 @@ func reject(t *testing.T, c *controlplane.ControlPlane) *rejecting {
 				w.Header().Set("Content-Type", "application/json")
 				w.WriteHeader(http.StatusUnprocessableEntity)
 				_ = json.NewEncoder(w).Encode(metav1.Status{
-					TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Code: http.StatusUnprocessableEntity, Message: rejected,
+					TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure,
+					Code: http.StatusUnprocessableEntity, Message: rejected,
 				})
 				return
 			}
@@ -80,8 +81,9 @@ current-context: a
 	return r
 }
 
-// TestAgain rejects one write of a command, in the middle or the last one. The command says which object it was about and that it can be run again,
-// and a second run leads to the objects of a run that nothing has disturbed. TestCrash in package admin goes through all writes of join and leave.
+// TestAgain rejects one write of a command, in the middle or the last one. The command says which object it was about
+// and that it can be run again, and a second run leads to the objects of a run that nothing has disturbed. TestCrash in
+// package admin goes through all writes of join and leave.
 func TestAgain(t *testing.T) {
 	tier.All(t)
 	hub := controlplane.StartT(t, controlplane.Options{CRDs: [][]byte{}})
@@ -102,7 +104,9 @@ func TestAgain(t *testing.T) {
 		more func() // what others do after it
 	}{
 		{args: []string{"broker", "init", broker}, at: onHub, on: hub},
-		{args: []string{"join", broker, member, "--cluster-id=east", "--components=none", "--broker-server=" + hub.Config().Host}, at: onEast, on: east, more: func() { must(t, east.ApplyYAML(t.Context(), []byte(clustersetDNS))) }},
+		{args: []string{"join", broker, member, "--cluster-id=east", "--components=none",
+			"--broker-server=" + hub.Config().Host}, at: onEast, on: east,
+			more: func() { must(t, east.ApplyYAML(t.Context(), []byte(clustersetDNS))) }},
 		{args: []string{"dns", "apply", member, "--wait=false", "--ask=127.0.0.1:1"}, at: onEast, on: east},
 		{args: []string{"leave", broker, member}, at: onHub, on: hub},
 		{args: []string{"uninstall", member}, at: onEast, on: east},

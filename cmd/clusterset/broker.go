@@ -21,14 +21,15 @@ func newBrokerInit(f *factory) *cobra.Command {
 	var o admin.InitOptions
 	c := &cobra.Command{
 		Use: "init", Short: "Prepare an API server to be the broker of a clusterset", Args: cobra.NoArgs,
-		Long: `Prepare an API server to be the broker of a clusterset: install CRDs, roles, a priority level and admission policies. No program
-of clusterset runs on the broker. The broker needs kube-controller-manager, which counts quotas and deletes namespaces.
+		Long: `Prepare an API server to be the broker of a clusterset: install CRDs, roles, a priority level and admission policies. No
+program of clusterset runs on the broker. The broker needs kube-controller-manager, which counts quotas and deletes
+namespaces.
 
 You can run the command again at any time; it then updates what an older version has installed.
 
---vip says which option "vip" the members shall have: "clusterset join" takes it where neither a flag nor the cluster says otherwise, and
-"clusterset status" names the members that have another one. The same holds for --merge, for which join has no flag. Nothing changes in clusters that are
-members already.`,
+--vip is the option "vip" that the members shall have: "clusterset join" takes it unless a flag or the cluster has
+another one, and "clusterset status" names the members with another one. The same holds for --merge, for which join has
+no flag. Nothing changes in clusters that are members already.`,
 		Example: `  clusterset broker init --broker-context hub
   clusterset broker init --broker-context hub --vip cidr --vip-cidr-pool 10.250.0.0/15
   clusterset broker init --broker-kubeconfig hub.yaml --dry-run=server`,
@@ -40,7 +41,8 @@ members already.`,
 	completeWords(c, "vip", "derived", "cidr", "none", admin.VIPAny)
 	c.Flags().StringVar(&o.Merge, "merge", "", "merge `MODE` of all members: kep, lighthouse or first; default: the one given before, or kep")
 	completeWords(c, "merge", "kep", "lighthouse", "first")
-	c.Flags().BoolVar(&o.AggregateView, "aggregate-view", false, "also install the CRD ServiceImport, for members whose controller has aggregate_view on")
+	c.Flags().BoolVar(&o.AggregateView, "aggregate-view", false,
+		"also install the CRD ServiceImport, for members whose controller has aggregate_view on")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		var err error
 		if o.WriteOptions, err = out.writeOptions(); err != nil {
@@ -56,7 +58,9 @@ members already.`,
 		if err := admin.Init(c.Context(), config, o); err != nil {
 			return out.rest(err)
 		}
-		return out.finish(nil, nil, "The broker is ready. Next, for each cluster: clusterset join --context CLUSTER --broker-context BROKER --cluster-id ID --image IMAGE")
+		return out.finish(
+			nil, nil,
+			"The broker is ready. Next, for each cluster: clusterset join --context CLUSTER --broker-context BROKER --cluster-id ID --image IMAGE")
 	}
 	return c
 }
@@ -66,13 +70,14 @@ func newBrokerRemove(f *factory) *cobra.Command {
 	c := &cobra.Command{
 		Use: "remove ID", Short: "Remove a member whose cluster no longer exists", Args: oneID,
 		Long: `Remove from the broker a member whose cluster no longer exists, or which shall be a member no longer. Its exports disappear from
-all other members, and its cluster ID becomes free. A cluster that still runs ends its imports; to clean it up, too, use "clusterset leave" there.
+all other members, and its cluster ID becomes free. A cluster that still runs ends its imports; to clean it up, too, use
+"clusterset leave" there.
 
-The namespace of the member stays, with a mark that its old credential may read, until you run the command a second time, the cluster ID
-joins again, or another member is removed after that credential has expired.
+The namespace of the member stays, with a mark that its old credential may read, until you run the command a second
+time, the cluster ID joins again, or another member is removed after that credential has expired.
 
-The command fails if the member renewed its heartbeat less than its TTL ago (at least a minute, at most an hour), unless --force is given.
-After an interruption, run it again.`,
+The command fails if the member renewed its heartbeat less than its TTL ago (at least a minute, at most an hour), unless
+--force is given. After an interruption, run it again.`,
 		Example:           `  clusterset broker remove east --broker-context hub`,
 		ValidArgsFunction: f.completeMembers,
 	}

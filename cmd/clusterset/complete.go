@@ -35,7 +35,8 @@ func completeContexts(load func() (clientcmdapi.Config, error)) completion {
 	}
 }
 
-// unquoteUsage removes the backquotes from the usage of all flags. pflag finds the name of the value by them; a shell would show them.
+// unquoteUsage removes the backquotes from the usage of all flags. pflag finds the name of the value by them; a shell
+// would show them.
 func unquoteUsage(c *cobra.Command) {
 	plain := func(f *pflag.Flag) { f.Usage = strings.ReplaceAll(f.Usage, "`", "") }
 	c.PersistentFlags().VisitAll(plain)

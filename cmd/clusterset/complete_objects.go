@@ -24,7 +24,8 @@ func (f *factory) completeNamespaces(c *cobra.Command, _ []string, prefix string
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
 	}
-	return completeNames(c.Context(), client.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")), "", nil, prefix)
+	return completeNames(c.Context(), client.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")), "", nil,
+		prefix)
 }
 
 // completeResources completes names of objects in the selected namespace, filtered by a label selector.
@@ -76,7 +77,8 @@ func (f *factory) completeMembers(c *cobra.Command, args []string, prefix string
 }
 
 // completeNames completes names of objects that are not among the arguments yet.
-func completeNames(ctx context.Context, r dynamic.ResourceInterface, selector string, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
+func completeNames(ctx context.Context, r dynamic.ResourceInterface, selector string, args []string,
+	prefix string) ([]string, cobra.ShellCompDirective) {
 	ctx, cancel := context.WithTimeout(ctx, completionTimeout)
 	defer cancel()
 	all, err := r.List(ctx, metav1.ListOptions{LabelSelector: selector})

@@ -12,7 +12,8 @@ import (
 
 // TestCompleteOldVersion: names are completed in a cluster that serves the kinds at v1alpha1 alone.
 func TestCompleteOldVersion(t *testing.T) {
-	c := controlplane.StartT(t, controlplane.Options{CRDs: [][]byte{onlyV1alpha1(t, mcscrd.ServiceExportCRD), onlyV1alpha1(t, mcscrd.ServiceImportCRD)}})
+	c := controlplane.StartT(t, controlplane.Options{CRDs: [][]byte{onlyV1alpha1(t, mcscrd.ServiceExportCRD),
+		onlyV1alpha1(t, mcscrd.ServiceImportCRD)}})
 	must(t, c.ApplyYAML(t.Context(), []byte(`
 apiVersion: v1
 kind: Namespace

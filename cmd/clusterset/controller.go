@@ -29,8 +29,8 @@ func newController(f *factory) *cobra.Command {
 		Use: "controller", Short: "Run the controller of a cluster, without CoreDNS", Args: cobra.NoArgs,
 		Long: `Run the controller of a cluster, which exports and imports services, without CoreDNS, until SIGINT or SIGTERM.
 
-Each directive of the controller in the Corefile is a flag here, with "-" instead of "_". If a directive takes several arguments, give
-them as one quoted value. docs/controller.md describes them all.`,
+Each directive of the controller in the Corefile is a flag here, with "-" instead of "_". If a directive takes several
+arguments, give them as one quoted value. docs/controller.md describes them all.`,
 		Example: `  clusterset controller --broker /etc/clusterset/kubeconfig
   clusterset controller --broker /etc/clusterset/kubeconfig --lease "5s 30s" --vip none`,
 	}
@@ -68,8 +68,8 @@ them as one quoted value. docs/controller.md describes them all.`,
 	return c
 }
 
-// choices returns the words with which the arguments of an option can begin: for "derived|cidr [CIDR]|none" derived, cidr and none.
-// Words in capitals are placeholders.
+// choices returns the words with which the arguments of an option can begin: for "derived|cidr [CIDR]|none" derived,
+// cidr and none. Words in capitals are placeholders.
 func choices(arguments string) []string {
 	var words []string
 	for choice := range strings.SplitSeq(arguments, "|") {
@@ -123,7 +123,8 @@ func (v *optionValue) apply() error {
 }
 
 // runController runs the controller and its HTTP servers until ctx ends, and returns when all of them have ended.
-func runController(ctx context.Context, config controller.Config, metrics, health string, registry *prometheus.Registry) error {
+func runController(ctx context.Context, config controller.Config, metrics, health string,
+	registry *prometheus.Registry) error {
 	g, ctx := errgroup.WithContext(klog.NewContext(ctx, logr.Discard()))
 	for address, mux := range httpPages(metrics, health, registry, config.Metrics.ReviewAge) {
 		listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
@@ -140,10 +141,11 @@ func runController(ctx context.Context, config controller.Config, metrics, healt
 // stuckAfter is the age of a review from which the controller counts as stuck.
 const stuckAfter = time.Minute
 
-// httpPages returns the HTTP handlers by address; metrics and health may be the same address. An instance that waits for the Lease is
-// ready, too: another instance is the leader. One that is stuck is neither live nor ready; no API server that is away makes it so
-// (docs/spec/controller.md 1.1).
-func httpPages(metrics, health string, registry *prometheus.Registry, reviewAge func() time.Duration) map[string]*http.ServeMux {
+// httpPages returns the HTTP handlers by address; metrics and health may be the same address. An instance that waits
+// for the Lease is ready, too: another instance is the leader. One that is stuck is neither live nor ready; no API
+// server that is away makes it so (docs/spec/controller.md 1.1).
+func httpPages(metrics, health string, registry *prometheus.Registry,
+	reviewAge func() time.Duration) map[string]*http.ServeMux {
 	served := map[string]*http.ServeMux{}
 	handle := func(address, page string, handler http.Handler) {
 		if address == "" {
@@ -156,7 +158,8 @@ func httpPages(metrics, health string, registry *prometheus.Registry, reviewAge 
 	}
 	probe := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		if age := reviewAge(); age > stuckAfter {
-			http.Error(w, fmt.Sprintf("stuck: the last review of the state ended %s ago", age.Round(time.Second)), http.StatusServiceUnavailable)
+			http.Error(w, fmt.Sprintf("stuck: the last review of the state ended %s ago", age.Round(time.Second)),
+				http.StatusServiceUnavailable)
 			return
 		}
 		fmt.Fprintln(w, "ok")

@@ -34,7 +34,8 @@ func TestProbes(t *testing.T) {
 					t.Fatalf("container %s: want a liveness probe and a readiness probe, both over HTTP", c.Name)
 				}
 				asked++
-				for reviewed, want := range map[time.Duration]int{0: http.StatusOK, stuckAfter: http.StatusOK, stuckAfter + 1: http.StatusServiceUnavailable} {
+				for reviewed, want := range map[time.Duration]int{0: http.StatusOK, stuckAfter: http.StatusOK,
+					stuckAfter + 1: http.StatusServiceUnavailable} {
 					age = reviewed
 					answer := httptest.NewRecorder()
 					served[probe.HTTPGet.Port.String()].ServeHTTP(answer, httptest.NewRequest(http.MethodGet, probe.HTTPGet.Path, nil))

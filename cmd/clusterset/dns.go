@@ -17,9 +17,10 @@ func newDNS(f *factory) *cobra.Command {
 		Use: "dns", Short: "Make the DNS server of a cluster forward clusterset.local", Args: cobra.NoArgs, RunE: help,
 		Long: `Make the DNS server of a cluster forward the zone clusterset.local to the DNS server of the clusterset, which deploy/dns runs.
 
-The commands find out which DNS server the cluster has: CoreDNS with a ConfigMap of its own or with coredns-custom, kube-dns, NodeLocal
-DNSCache in front of either, OpenShift, or the Helm chart of CoreDNS. They change only what they have written themselves. What they do not
-understand, or what something else would reset, they leave alone, and print what to put where.`,
+The commands find out which DNS server the cluster has: CoreDNS with a ConfigMap of its own or with coredns-custom,
+kube-dns, NodeLocal DNSCache in front of either, OpenShift, or the Helm chart of CoreDNS. They change only what they
+have written themselves. What they do not understand, or what something else would reset, they leave alone, and print
+what to put where.`,
 		Example: `  clusterset dns diff --context east
   clusterset dns apply --context east
   clusterset dns status --context east --ask 127.0.0.1:5353
@@ -42,7 +43,8 @@ func (d *dnsCommand) desired(c *cobra.Command) {
 	d.where(c)
 	c.Flags().StringVar(&d.options.Zone, "zone", d.options.Zone, "`ZONE` that is forwarded")
 	c.Flags().StringVar(&d.service, "service", d.service, "Service of the DNS server of the clusterset, as `NAMESPACE/NAME`")
-	c.Flags().BoolVar(&d.options.InProcess, "in-process", false, "the image of the cluster's DNS server has the plugin clusterset: it serves the zone itself")
+	c.Flags().BoolVar(&d.options.InProcess, "in-process", false,
+		"the image of the cluster's DNS server has the plugin clusterset: it serves the zone itself")
 }
 
 // where adds the flag that says where the DNS server is.
@@ -56,7 +58,8 @@ func (d *dnsCommand) ask(c *cobra.Command) {
 }
 
 func (d *dnsCommand) restart(c *cobra.Command) {
-	c.Flags().BoolVar(&d.options.Restart, "restart", false, "start the Pods of a DNS server anew that does not read its configuration again")
+	c.Flags().BoolVar(&d.options.Restart, "restart", false,
+		"start the Pods of a DNS server anew that does not read its configuration again")
 }
 
 // cluster completes the options from the flags, and returns the cluster.
@@ -231,7 +234,8 @@ func newDNSApply(f *factory) *cobra.Command {
 	c := &cobra.Command{
 		Use: "apply", Short: "Make the DNS server of a cluster forward the zone", Args: cobra.NoArgs,
 		Long: `Make the DNS server of the cluster forward the zone to the DNS server of the clusterset. The command waits until that is ready, writes, and
-asks through the cluster's DNS server until the answer is there, which takes up to two minutes, if it can be reached from here. You can run it again at any time.
+asks through the cluster's DNS server until the answer is there, which takes up to two minutes, if it can be reached
+from here. You can run it again at any time.
 
 It never overwrites what it has not written. If there is something to do by hand, it prints that and ends with exit code 2.`,
 		Example: `  clusterset dns apply --context east
@@ -241,7 +245,8 @@ It never overwrites what it has not written. If there is something to do by hand
 	d.desired(c)
 	d.ask(c)
 	d.restart(c)
-	c.Flags().BoolVar(&d.options.Wait, "wait", true, "wait until the DNS server is ready before writing, and for the answer afterwards")
+	c.Flags().BoolVar(
+		&d.options.Wait, "wait", true, "wait until the DNS server is ready before writing, and for the answer afterwards")
 	c.Flags().DurationVar(&d.options.Timeout, "timeout", d.options.Timeout, "`DURATION` of each wait at most")
 	out := f.outputFlags(c)
 	c.RunE = func(c *cobra.Command, _ []string) (err error) {
@@ -270,7 +275,8 @@ func afterDNSApply(state *admin.DNSState, changed bool) string {
 	if state.Answer != nil && state.Answer.Wired {
 		return text + " It answers."
 	}
-	return text + "\nTo ask it: kubectl run clusterset-ask --rm -i --restart=Never --image=busybox -- nslookup -type=txt dns-version." + state.Zone
+	return text +
+		"\nTo ask it: kubectl run clusterset-ask --rm -i --restart=Never --image=busybox -- nslookup -type=txt dns-version." + state.Zone
 }
 
 // finish prints the end of a command that writes.

@@ -19,8 +19,8 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
-// A chain starts real DNS servers with the configurations that the commands have written. What they cannot have on one machine without
-// root is replaced: port 53, cluster IPs, files of the Pod and the API server inside of the cluster.
+// A chain starts real DNS servers with the configurations that the commands have written. What they cannot have on one
+// machine without root is replaced: port 53, cluster IPs, files of the Pod and the API server inside of the cluster.
 type chain struct {
 	bin, kubeconfig string
 	manifests       string // folder of the objects that the DNS server of the clusterset answers from
@@ -124,13 +124,14 @@ func (t dnsTest) clusterDNS() string {
 	return address
 }
 
-// nodeCache starts NodeLocal DNSCache in front of the cluster's DNS server, with the Corefile that its program makes from its base
-// Corefile and the stub domains.
+// nodeCache starts NodeLocal DNSCache in front of the cluster's DNS server, with the Corefile that its program makes
+// from its base Corefile and the stub domains.
 func (t dnsTest) nodeCache(upstream string) string {
 	t.Helper()
 	address, _ := t.chain.start(t.T, func(port string) string {
 		text := strings.NewReplacer("__PILLAR__LOCAL__DNS__", "127.0.0.1", "__PILLAR__DNS__SERVER__", "",
-			"__PILLAR__CLUSTER__DNS__", upstream, "__PILLAR__UPSTREAM__SERVERS__", "/etc/resolv.conf").Replace(t.configMap("node-local-dns")["Corefile"])
+			"__PILLAR__CLUSTER__DNS__", upstream, "__PILLAR__UPSTREAM__SERVERS__",
+			"/etc/resolv.conf").Replace(t.configMap("node-local-dns")["Corefile"])
 		stubs := map[string][]string{}
 		if value := t.configMap("kube-dns")["stubDomains"]; value != "" {
 			if err := json.Unmarshal([]byte(value), &stubs); err != nil {
@@ -138,7 +139,8 @@ func (t dnsTest) nodeCache(upstream string) string {
 			}
 		}
 		for zone, to := range stubs {
-			text += fmt.Sprintf("\n%s:53 {\n    errors\n    cache 30\n    bind 127.0.0.1\n    forward . %s\n}\n", zone, strings.Join(to, " "))
+			text += fmt.Sprintf("\n%s:53 {\n    errors\n    cache 30\n    bind 127.0.0.1\n    forward . %s\n}\n", zone,
+				strings.Join(to, " "))
 		}
 		return t.chain.here(text, port, "")
 	})
@@ -175,15 +177,16 @@ func (t dnsTest) answers(resolver, name, address string) {
 	t.Helper()
 	until.OK(t, name+" resolves", func(ctx context.Context) error {
 		reply, err := server.Ask(ctx, resolver, name, dns.TypeA)
-		if err == nil && (reply.Rcode != dns.RcodeSuccess || len(reply.Answer) != 1 || !strings.HasSuffix(reply.Answer[0].String(), "\t"+address)) {
+		if err == nil && (reply.Rcode != dns.RcodeSuccess || len(reply.Answer) != 1 ||
+			!strings.HasSuffix(reply.Answer[0].String(), "\t"+address)) {
 			err = fmt.Errorf("answer %s, want %s", reply, address)
 		}
 		return err
 	})
 }
 
-// reloads: apply waits until the running DNS server has read what was written, and answers. The test does what the kubelet does: it
-// brings the ConfigMap into the Pod.
+// reloads: apply waits until the running DNS server has read what was written, and answers. The test does what the
+// kubelet does: it brings the ConfigMap into the Pod.
 func (t dnsTest) reloads() {
 	t.apply(t.manifest("kubeadm"))
 	var port string

@@ -22,7 +22,8 @@ func printDNS(out io.Writer, s *admin.DNSState, wide bool) error {
 	if !s.Server.Ready {
 		ready = "not ready"
 	}
-	fmt.Fprintf(w, "DNS server:\t%s, %s, %s\n", s.Server.Service, cmp.Or(strings.Join(addresses, " "), "no address"), ready)
+	fmt.Fprintf(w, "DNS server:\t%s, %s, %s\n", s.Server.Service, cmp.Or(strings.Join(addresses, " "), "no address"),
+		ready)
 	if a := s.Answer; a != nil {
 		fmt.Fprintf(w, "Answer:\t%s\n", cmp.Or(a.Response, "none"))
 	}

@@ -114,7 +114,8 @@ func (t dnsTest) objects() string {
 		}
 		for i := range all.Items {
 			o := &all.Items[i]
-			if o.GetNamespace() != "" && o.GetNamespace() != metav1.NamespaceSystem || strings.Contains(o.GetName(), "apiserver") {
+			if o.GetNamespace() != "" && o.GetNamespace() != metav1.NamespaceSystem ||
+				strings.Contains(o.GetName(), "apiserver") {
 				continue
 			}
 			o.SetManagedFields(nil)
@@ -134,7 +135,8 @@ func (t dnsTest) objects() string {
 // configMap returns the data of a ConfigMap in kube-system, nil if it does not exist.
 func (t dnsTest) configMap(name string) map[string]string {
 	t.Helper()
-	o, err := t.east.Dynamic().Resource(dnsResources[0]).Namespace(metav1.NamespaceSystem).Get(t.Context(), name, metav1.GetOptions{})
+	o, err := t.east.Dynamic().Resource(dnsResources[0]).Namespace(metav1.NamespaceSystem).Get(t.Context(), name,
+		metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -172,16 +174,24 @@ func dnsCommands(t *testing.T, east *controlplane.ControlPlane, member string) {
 		texts []string
 		check func(dnsTest) // while it is wired
 	}{
-		{name: "kubeadm", texts: []string{"member: configmap/coredns -n kube-system updated (data.Corefile)"}, check: dnsTest.resolves},
-		{name: "eks", texts: []string{"updated", "warning: deployment/coredns reads the change only when its Pods are started anew"}, check: func(d dnsTest) { d.restarts(); d.resolves() }},
+		{name: "kubeadm", texts: []string{"member: configmap/coredns -n kube-system updated (data.Corefile)"},
+			check: dnsTest.resolves},
+		{name: "eks", texts: []string{"updated",
+			"warning: deployment/coredns reads the change only when its Pods are started anew"},
+			check: func(d dnsTest) { d.restarts(); d.resolves() }},
 		{name: "k3s", texts: []string{"configmap/coredns-custom -n kube-system created"}, check: dnsTest.resolves},
-		{name: "aks", texts: []string{"configmap/coredns-custom -n kube-system updated (data.clusterset.server)"}, check: dnsTest.resolves},
-		{name: "gke", texts: []string{"configmap/kube-dns -n kube-system updated (data.stubDomains)"}, check: dnsTest.resolves},
-		{name: "nodelocal", texts: []string{"configmap/coredns -n kube-system updated", "configmap/kube-dns -n kube-system created"}, check: dnsTest.resolves},
+		{name: "aks", texts: []string{"configmap/coredns-custom -n kube-system updated (data.clusterset.server)"},
+			check: dnsTest.resolves},
+		{name: "gke", texts: []string{"configmap/kube-dns -n kube-system updated (data.stubDomains)"},
+			check: dnsTest.resolves},
+		{name: "nodelocal", texts: []string{"configmap/coredns -n kube-system updated",
+			"configmap/kube-dns -n kube-system created"}, check: dnsTest.resolves},
 		{name: "nodelocal-base", texts: []string{"configmap/node-local-dns -n kube-system updated"}, check: dnsTest.resolves},
 		{name: "openshift", texts: []string{"dns.operator.openshift.io/default updated (spec.servers)"}},
-		{name: "helm", left: exitProblems, texts: []string{"upgrade its release dns with these values", "parameters: . 10.97.0.53"}},
-		{name: "ours", flags: []string{"--in-process"}, texts: []string{"configmap/coredns -n kube-system updated"}, check: dnsTest.resolves},
+		{name: "helm", left: exitProblems, texts: []string{"upgrade its release dns with these values",
+			"parameters: . 10.97.0.53"}},
+		{name: "ours", flags: []string{"--in-process"}, texts: []string{"configmap/coredns -n kube-system updated"},
+			check: dnsTest.resolves},
 	} {
 		t.Run(kind.name, func(t *testing.T) {
 			d := dnsTest{T: t, east: east, member: member, flags: kind.flags, chain: d.chain}
@@ -227,14 +237,16 @@ func (t dnsTest) oneKind(left int, texts []string, check func(dnsTest)) {
 	t.run(left, texts, flags("apply", "--wait=false")...)
 	wired := t.objects()
 	if left == exitOK {
-		t.run(exitOK, []string{"Nothing to do: the cluster's DNS server forwards clusterset.local already."}, flags("apply", "--wait=false")...)
+		t.run(exitOK, []string{"Nothing to do: the cluster's DNS server forwards clusterset.local already."},
+			flags("apply", "--wait=false")...)
 		if again := t.objects(); again != wired {
 			t.Errorf("a second apply changed\n%s\nto\n%s", wired, again)
 		}
 		t.run(exitOK, nil, flags("diff")...)
 		var state admin.DNSState
 		out := t.run(exitOK, nil, flags("status", "-o", "json")...)
-		if err := json.Unmarshal([]byte(out), &state); err != nil || state.Resolvers[0].State != wiring.Wired || len(state.Server.Addresses) != 1 {
+		if err := json.Unmarshal([]byte(out), &state); err != nil || state.Resolvers[0].State != wiring.Wired ||
+			len(state.Server.Addresses) != 1 {
 			t.Errorf("status -o json: %+v, error %v, want it wired to one address", state, err)
 		}
 	}
@@ -251,13 +263,16 @@ func (t dnsTest) oneKind(left int, texts []string, check func(dnsTest)) {
 
 // restarts: a CoreDNS without "reload" is started anew if the user says so, also when everything is written already.
 func (t dnsTest) restarts() {
-	t.run(exitOK, []string{"deployment.apps/coredns -n kube-system updated (its Pods are started anew)"}, "apply", "--wait=false", "--restart")
-	o, err := t.east.Dynamic().Resource(schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}).
+	t.run(exitOK, []string{"deployment.apps/coredns -n kube-system updated (its Pods are started anew)"}, "apply",
+		"--wait=false", "--restart")
+	o, err := t.east.Dynamic().Resource(schema.GroupVersionResource{Group: "apps", Version: "v1",
+		Resource: "deployments"}).
 		Namespace(metav1.NamespaceSystem).Get(t.Context(), "coredns", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if at, _, _ := unstructured.NestedString(o.Object, "spec", "template", "metadata", "annotations", "kubectl.kubernetes.io/restartedAt"); at == "" {
+	if at, _, _ := unstructured.NestedString(o.Object, "spec", "template", "metadata", "annotations",
+		"kubectl.kubernetes.io/restartedAt"); at == "" {
 		t.Error("the template of the Pods has no kubectl.kubernetes.io/restartedAt")
 	}
 }
@@ -266,12 +281,16 @@ func (t dnsTest) restarts() {
 func (t dnsTest) withoutServer() {
 	t.apply(t.manifest("kubeadm"))
 	before := t.objects()
-	t.run(exitError, []string{"error: Service clusterset-system/none does not exist: want that of the DNS server of the clusterset (deploy/dns)"},
+	t.run(exitError,
+		[]string{"error: Service clusterset-system/none does not exist: want that of the DNS server of the clusterset (deploy/dns)"},
 		"apply", "--service=clusterset-system/none")
 	slice := strings.Replace(clustersetDNS, "ready: true", "ready: false", 1)
 	t.apply([]byte(slice))
-	t.run(exitError, []string{"error: wait until Service clusterset-system/clusterset-dns has a ready endpoint: not after 100ms"}, "apply", "--timeout=100ms")
-	t.run(exitProblems, []string{"problem: Service clusterset-system/clusterset-dns has no ready endpoint", "DNS server:   clusterset-system/clusterset-dns, 10.97.0.53, not ready"}, "status")
+	t.run(exitError,
+		[]string{"error: wait until Service clusterset-system/clusterset-dns has a ready endpoint: not after 100ms"},
+		"apply", "--timeout=100ms")
+	t.run(exitProblems, []string{"problem: Service clusterset-system/clusterset-dns has no ready endpoint",
+		"DNS server:   clusterset-system/clusterset-dns, 10.97.0.53, not ready"}, "status")
 	t.run(exitProblems, []string{"deployment/coredns is left alone: 10.97.0.10 is the address of the DNS server itself"},
 		"apply", "--service=kube-system/kube-dns", "--wait=false")
 	if after := t.objects(); after != before {
@@ -329,7 +348,8 @@ func (t dnsTest) othersEdit() {
 		t.Errorf("the Corefile is\n%s\nwant our block, and theirs after it", text)
 	}
 	edit(func(text string) string { return strings.Replace(text, "    errors\n", "    log\n    errors\n", 1) })
-	t.run(exitProblems, []string{"problem: deployment/coredns is left alone: what clusterset had written was changed by hand since"}, "undo")
+	t.run(exitProblems,
+		[]string{"problem: deployment/coredns is left alone: what clusterset had written was changed by hand since"}, "undo")
 	edit(func(text string) string { return strings.Replace(text, "    log\n", "", 1) })
 	t.run(exitOK, []string{"configured as it was before"}, "undo")
 	if text, want := t.configMap("coredns")["Corefile"], "# Theirs.\n"+original; text != want {
@@ -340,7 +360,8 @@ func (t dnsTest) othersEdit() {
 	}
 }
 
-// withoutRights: the error names verb, resource and namespace. The right to read what only OpenShift has is not needed elsewhere.
+// withoutRights: the error names verb, resource and namespace. The right to read what only OpenShift has is not needed
+// elsewhere.
 func (t dnsTest) withoutRights() {
 	kubeconfig, err := t.east.UserKubeconfig("nobody")
 	if err != nil {

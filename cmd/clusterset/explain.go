@@ -30,15 +30,16 @@ type explainCommand struct {
 func newExplain(f *factory) *cobra.Command {
 	e := &explainCommand{factory: f, options: admin.ExplainDefaults()}
 	c := &cobra.Command{
-		Use: "explain NAME [TYPE]", Short: "Find out why a name of the clusterset does not resolve", Args: cobra.RangeArgs(1, 2),
+		Use: "explain NAME [TYPE]", Short: "Find out why a name of the clusterset does not resolve",
+		Args: cobra.RangeArgs(1, 2),
 		Long: `Find out why a name does not resolve in the cluster that the flags of kubectl select, or that it does. The command follows the way of the
-service from its exports to an answer, stops at the first thing that is wrong, and says what to do. TYPE is A, AAAA or SRV; default: SRV for
-the name of a port, else A.
+service from its exports to an answer, stops at the first thing that is wrong, and says what to do. TYPE is A, AAAA or
+SRV; default: SRV for the name of a port, else A.
 
-The command works with the rights that the user has, and names those that are missing. The broker is read with the credential of the
-cluster, unless --broker-kubeconfig or --broker-context is given. What the cluster's own DNS server does with the zone is read from its
-configuration, as "clusterset dns status" does. With --dns-server, DNS servers are asked over UDP and TCP, and their answers are compared
-with the objects and with each other.
+The command works with the rights that the user has, and names those that are missing. The broker is read with the
+credential of the cluster, unless --broker-kubeconfig or --broker-context is given. What the cluster's own DNS server
+does with the zone is read from its configuration, as "clusterset dns status" does. With --dns-server, DNS servers are
+asked over UDP and TCP, and their answers are compared with the objects and with each other.
 
 docs/troubleshooting.md has all codes. Exit codes: 0, the name resolves as it should; 1, it could not be found out; 2, a cause was found.`,
 		Example: `  clusterset explain db.shop.svc.clusterset.local
@@ -50,7 +51,8 @@ docs/troubleshooting.md has all codes. Exit codes: 0, the name resolves as it sh
 	}
 	c.RunE = func(c *cobra.Command, args []string) error { return e.run(c.Context(), args[0], args[1:]) }
 	service := &cobra.Command{
-		Use: "service NAMESPACE/NAME [TYPE]", Short: "Find out why a service of the clusterset does not resolve", Args: cobra.RangeArgs(1, 2),
+		Use: "service NAMESPACE/NAME [TYPE]", Short: "Find out why a service of the clusterset does not resolve",
+		Args:              cobra.RangeArgs(1, 2),
 		Long:              `As "clusterset explain", for the name NAME.NAMESPACE.svc and the zone.`,
 		Example:           `  clusterset explain service shop/db`,
 		ValidArgsFunction: e.completeQuestion(func(namespace, name string) string { return namespace + "/" + name }),
@@ -76,7 +78,10 @@ func (e *explainCommand) flags(c *cobra.Command) {
 	flags.StringVar(&e.options.Zone, "zone", e.options.Zone, "`ZONE` of the clusterset")
 	flags.StringSliceVar(&e.servers, "dns-server", nil, "`ADDRESS[:PORT]` of a DNS server to ask, repeatable")
 	flags.StringVar(&e.options.Namespace, "controller-namespace", e.options.Namespace, "`NAMESPACE` of the controller in the cluster")
-	completeBy(c, "broker-context", completeContexts(func() (clientcmdapi.Config, error) { return e.brokerLoader().RawConfig() }))
+	completeBy(c, "broker-context", completeContexts(func() (clientcmdapi.Config,
+		error) {
+		return e.brokerLoader().RawConfig()
+	}))
 	completeBy(c, "controller-namespace", e.completeNamespaces)
 	flags.StringVar(&e.options.DNSNamespace, "dns-namespace", e.options.DNSNamespace, "`NAMESPACE` of the cluster's DNS server; not used for OpenShift")
 	completeBy(c, "dns-namespace", e.completeNamespaces)
@@ -171,7 +176,8 @@ func printReport(w io.Writer, r explain.Report) error {
 	return table.Flush()
 }
 
-// completeQuestion completes the services that the cluster imports, in the selected namespace or, with none, in all, and then types.
+// completeQuestion completes the services that the cluster imports, in the selected namespace or, with none, in all,
+// and then types.
 func (e *explainCommand) completeQuestion(word func(namespace, name string) string) completion {
 	return func(c *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
 		switch len(args) {

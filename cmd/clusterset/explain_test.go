@@ -38,7 +38,8 @@ func TestPrintReport(t *testing.T) {
 
 func TestWithPort(t *testing.T) {
 	for in, want := range map[string]string{
-		"10.96.0.53": "10.96.0.53:53", "10.96.0.53:1053": "10.96.0.53:1053", "fd00::53": "[fd00::53]:53", "[fd00::53]": "[fd00::53]:53", "": "", "a/b": "",
+		"10.96.0.53": "10.96.0.53:53", "10.96.0.53:1053": "10.96.0.53:1053", "fd00::53": "[fd00::53]:53",
+		"[fd00::53]": "[fd00::53]:53", "": "", "a/b": "",
 	} {
 		if got, err := withPort(in); got != want || (err != nil) != (want == "") {
 			t.Errorf("withPort(%q) = %q, %v, want %q", in, got, err, want)

@@ -25,7 +25,8 @@ func newExport(f *factory) *cobra.Command {
 	c := &cobra.Command{
 		Use: "export SERVICE...", Short: "Export services to all members of the clusterset", Args: services,
 		Long: `Export services to all members of the clusterset: create a ServiceExport for each, and wait until the controller has written it to
-the broker. Labels and annotations that are given here appear at the ServiceImports; run the command again to change or remove them.
+the broker. Labels and annotations that are given here appear at the ServiceImports; run the command again to change or
+remove them.
 
 The command fails if an export has not taken effect after --timeout. The ServiceExports exist even then, and take effect later.`,
 		Example: `  clusterset export db cache -n shop
@@ -68,7 +69,8 @@ func (e *exportCommand) exportAll(ctx context.Context, names []string) error {
 	case e.wait:
 		next = fmt.Sprintf("Each member with a namespace %s now resolves\n  %s", e.namespace, strings.Join(resolved, "\n  "))
 	default:
-		next = fmt.Sprintf("The ServiceExports are written. When they have taken effect (kubectl get serviceexports), each member with a namespace %s resolves\n  %s",
+		next = fmt.Sprintf(
+			"The ServiceExports are written. When they have taken effect (kubectl get serviceexports), each member with a namespace %s resolves\n  %s",
 			e.namespace, strings.Join(resolved, "\n  "))
 	}
 	var result error
@@ -80,7 +82,9 @@ func (e *exportCommand) exportAll(ctx context.Context, names []string) error {
 	if result != nil {
 		next = ""
 	} else if !isMember {
-		fmt.Fprintln(e.ErrOut, "warning: this cluster is not a member of a clusterset: exports take effect when it has joined (clusterset join)")
+		fmt.Fprintln(
+			e.ErrOut,
+			"warning: this cluster is not a member of a clusterset: exports take effect when it has joined (clusterset join)")
 	}
 	return errors.Join(result, e.finish(exportResult{Names: resolved}, nil, next))
 }
@@ -99,7 +103,8 @@ func (e *exportCommand) check() error {
 	}
 	for _, key := range slices.Sorted(maps.Keys(e.annotations)) {
 		if !broker.IsLabelKey(key) || broker.IsReservedKey(key) || len(e.annotations[key]) > broker.MaxValue {
-			return fmt.Errorf("--annotation %s: want a valid key without a reserved prefix, and a value of at most %d octets", key, broker.MaxValue)
+			return fmt.Errorf("--annotation %s: want a valid key without a reserved prefix, and a value of at most %d octets",
+				key, broker.MaxValue)
 		}
 	}
 	if e.useVIP != "" && e.useVIP != "true" && e.useVIP != "false" {
@@ -113,8 +118,8 @@ func (e *exportCommand) exported() map[string]map[string]string {
 	return map[string]map[string]string{"exportedLabels": e.labels, "exportedAnnotations": e.annotations}
 }
 
-// desired returns the ServiceExport of a service. It has no spec if the spec would be empty: if an earlier call applied fields in the
-// spec, the API server would turn an empty spec into null and reject it.
+// desired returns the ServiceExport of a service. It has no spec if the spec would be empty: if an earlier call applied
+// fields in the spec, the API server would turn an empty spec into null and reject it.
 func (e *exportCommand) desired(name string) *unstructured.Unstructured {
 	o := &unstructured.Unstructured{Object: map[string]any{}}
 	o.SetGroupVersionKind(mcsv1beta1.SchemeGroupVersion.WithKind("ServiceExport"))
@@ -171,8 +176,8 @@ func sameExport(a, b *unstructured.Unstructured) bool {
 	return text(a) == text(b)
 }
 
-// covered predicts, for a client-side dry run, whether an export stays unchanged: it has everything that the flags ask for, and nothing
-// that an earlier call asked for and this one does not.
+// covered predicts, for a client-side dry run, whether an export stays unchanged: it has everything that the flags ask
+// for, and nothing that an earlier call asked for and this one does not.
 func (e *exportCommand) covered(existing *unstructured.Unstructured) bool {
 	ours := appliedFields(existing, wellknown.ManagerExport)
 	useVIP := existing.GetAnnotations()[broker.AnnotationUseVIP]
@@ -197,11 +202,13 @@ func (e *exportCommand) covered(existing *unstructured.Unstructured) bool {
 	return true
 }
 
-// appliedFields returns the fields that a field manager has applied, as a tree of "f:name" keys (FieldsV1); nil if it has applied nothing.
-// structured-merge-diff has a parser for this format, with types that answer the questions of covered less directly than a map.
+// appliedFields returns the fields that a field manager has applied, as a tree of "f:name" keys (FieldsV1); nil if it
+// has applied nothing. structured-merge-diff has a parser for this format, with types that answer the questions of
+// covered less directly than a map.
 func appliedFields(o *unstructured.Unstructured, manager string) map[string]any {
 	for _, m := range o.GetManagedFields() {
-		if m.Manager != manager || m.Operation != metav1.ManagedFieldsOperationApply || m.Subresource != "" || m.FieldsV1 == nil {
+		if m.Manager != manager || m.Operation != metav1.ManagedFieldsOperationApply || m.Subresource != "" ||
+			m.FieldsV1 == nil {
 			continue
 		}
 		var fields map[string]any

@@ -65,7 +65,8 @@ func services(c *cobra.Command, args []string) error {
 
 func (e *exportCommand) step(action admin.Action, name, note string) {
 	e.report(admin.Step{
-		Cluster: admin.RoleMember, Action: action, Group: mcsv1beta1.GroupName, Kind: "ServiceExport", Namespace: e.namespace, Name: name,
+		Cluster: admin.RoleMember, Action: action, Group: mcsv1beta1.GroupName, Kind: "ServiceExport",
+		Namespace: e.namespace, Name: name,
 		Note: note,
 	})
 }
@@ -77,12 +78,15 @@ func (e *exportCommand) dryRun() []string {
 	return nil
 }
 
-// missing returns an error if a ServiceExport was not found because its CRD or its namespace does not exist, and otherwise nil.
+// missing returns an error if a ServiceExport was not found because its CRD or its namespace does not exist, and
+// otherwise nil.
 func (e *exportCommand) missing(ctx context.Context, notFound error) error {
-	if status := apierrors.APIStatus(nil); errors.As(notFound, &status) && (status.Status().Details == nil || status.Status().Details.Name == "") {
+	if status := apierrors.APIStatus(nil); errors.As(notFound, &status) &&
+		(status.Status().Details == nil || status.Status().Details.Name == "") {
 		return errors.New("this cluster has no CRD ServiceExport: run \"clusterset join\" first, which installs it")
 	}
-	_, err := e.client.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")).Get(ctx, e.namespace, metav1.GetOptions{})
+	_, err := e.client.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")).Get(ctx, e.namespace,
+		metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return fmt.Errorf("namespace %q does not exist: want the namespace of the Service (-n)", e.namespace)
 	}

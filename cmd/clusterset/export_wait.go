@@ -34,8 +34,9 @@ func (e *exportCommand) property(ctx context.Context, name string) (*unstructure
 	return nil, nil
 }
 
-// isMember reports whether the cluster is a member. It returns an error for a cluster that is leaving: its controller no longer exports,
-// although conditions may still say so. For a user who may not read ClusterProperties it returns true; the conditions show the rest.
+// isMember reports whether the cluster is a member. It returns an error for a cluster that is leaving: its controller
+// no longer exports, although conditions may still say so. For a user who may not read ClusterProperties it returns
+// true; the conditions show the rest.
 func (e *exportCommand) isMember(ctx context.Context) (bool, error) {
 	o, err := e.property(ctx, about.ClusterSetName)
 	switch {
@@ -45,8 +46,9 @@ func (e *exportCommand) isMember(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	if _, leaving := o.GetAnnotations()[broker.AnnotationLeaving]; leaving {
-		return false, errors.New("this cluster is leaving the clusterset: run \"clusterset join\" to stay and then export again, " +
-			"or \"clusterset leave\" to finish")
+		return false, errors.New(
+			"this cluster is leaving the clusterset: run \"clusterset join\" to stay and then export again, " +
+				"or \"clusterset leave\" to finish")
 	}
 	return true, nil
 }
@@ -63,11 +65,13 @@ func (e *exportCommand) waitExported(ctx context.Context, name string) error {
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &last); err != nil {
 			return false, err
 		}
-		valid, ready := explain.CurrentCondition(&last, mcsv1beta1.ServiceExportConditionValid), explain.CurrentCondition(&last, mcsv1beta1.ServiceExportConditionReady)
+		valid, ready := explain.CurrentCondition(&last, mcsv1beta1.ServiceExportConditionValid),
+			explain.CurrentCondition(&last, mcsv1beta1.ServiceExportConditionReady)
 		if valid != nil && valid.Status == metav1.ConditionFalse {
 			return false, errRejected
 		}
-		return valid != nil && ready != nil && valid.Status == metav1.ConditionTrue && ready.Status == metav1.ConditionTrue, nil
+		return valid != nil && ready != nil && valid.Status == metav1.ConditionTrue &&
+			ready.Status == metav1.ConditionTrue, nil
 	})
 	switch {
 	case errors.Is(err, errRejected), errors.Is(err, context.DeadlineExceeded):
@@ -75,7 +79,8 @@ func (e *exportCommand) waitExported(ctx context.Context, name string) error {
 	case err != nil:
 		return err
 	}
-	if c := explain.CurrentCondition(&last, mcsv1beta1.ServiceExportConditionConflict); c != nil && c.Status == metav1.ConditionTrue {
+	if c := explain.CurrentCondition(&last, mcsv1beta1.ServiceExportConditionConflict); c != nil &&
+		c.Status == metav1.ConditionTrue {
 		fmt.Fprintf(e.ErrOut, "warning: %s is exported, but conflicts with other exports: %s\n", name, c.Message)
 	}
 	return nil
@@ -115,14 +120,16 @@ func (e *exportCommand) poll(ctx context.Context, what string, done func(context
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	// The rate limiter of client-go has an error of its own for a deadline that has passed, and ctx may end a moment later.
+	// The rate limiter of client-go has an error of its own for a deadline that has passed, and ctx may end a moment
+	// later.
 	if deadline, ok := ctx.Deadline(); ok && err != nil && !time.Now().Before(deadline) {
 		return context.DeadlineExceeded
 	}
 	return err
 }
 
-// withdrawn reports whether the export with this UID no longer exists, and the ServiceImport no longer lists this cluster.
+// withdrawn reports whether the export with this UID no longer exists, and the ServiceImport no longer lists this
+// cluster.
 func (e *exportCommand) withdrawn(ctx context.Context, name, uid string) (bool, error) {
 	exp, err := e.client.Resource(serviceExports).Namespace(e.namespace).Get(ctx, name, metav1.GetOptions{})
 	if err == nil {
@@ -150,5 +157,8 @@ func (e *exportCommand) withdrawn(ctx context.Context, name, uid string) (bool, 
 		return false, err
 	}
 	clusterID, _, _ := unstructured.NestedString(id.Object, "spec", "value")
-	return !slices.ContainsFunc(imp.Status.Clusters, func(c mcsv1beta1.ClusterStatus) bool { return c.Cluster == clusterID }), nil
+	return !slices.ContainsFunc(imp.Status.Clusters, func(
+		c mcsv1beta1.ClusterStatus) bool {
+		return c.Cluster == clusterID
+	}), nil
 }

@@ -19,7 +19,8 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// A factory has the streams and flags that all commands share, and makes API clients from them, like the Factory of kubectl.
+// A factory has the streams and flags that all commands share, and makes API clients from them, like the Factory of
+// kubectl.
 type factory struct {
 	genericiooptions.IOStreams
 	kube *genericclioptions.ConfigFlags // flags of kubectl, which select the member
@@ -36,7 +37,8 @@ func (f *factory) brokerFlags(c *cobra.Command) {
 	f.addBrokerFlags(c, "kubeconfig `FILE` of an administrator of the broker, required without --broker-context; default with it: the kubeconfig of kubectl")
 }
 
-// brokerReadFlags adds the flags that select the broker, for a command that else reads it with the credential of the cluster.
+// brokerReadFlags adds the flags that select the broker, for a command that else reads it with the credential of the
+// cluster.
 func (f *factory) brokerReadFlags(c *cobra.Command) {
 	f.addBrokerFlags(c, "kubeconfig `FILE` of an administrator of the broker; default: with --broker-context the kubeconfig of kubectl, "+
 		"else the credential of the cluster")
@@ -45,7 +47,10 @@ func (f *factory) brokerReadFlags(c *cobra.Command) {
 func (f *factory) addBrokerFlags(c *cobra.Command, kubeconfig string) {
 	c.Flags().StringVar(&f.brokerKubeconfig, "broker-kubeconfig", "", kubeconfig)
 	c.Flags().StringVar(&f.brokerContext, "broker-context", "", "`CONTEXT` of the broker in that kubeconfig; default: its current context")
-	completeBy(c, "broker-context", completeContexts(func() (clientcmdapi.Config, error) { return f.brokerLoader().RawConfig() }))
+	completeBy(c, "broker-context", completeContexts(func() (clientcmdapi.Config,
+		error) {
+		return f.brokerLoader().RawConfig()
+	}))
 }
 
 func (f *factory) brokerLoader() clientcmd.ClientConfig {
@@ -93,7 +98,8 @@ func (f *factory) member() (*rest.Config, error) {
 	return f.tune(rest.CopyConfig(config)), nil
 }
 
-// checkSelected returns an error if nothing selects an API server. cli-runtime then falls back to a port of this machine.
+// checkSelected returns an error if nothing selects an API server. cli-runtime then falls back to a port of this
+// machine.
 func (f *factory) checkSelected(config *rest.Config) error {
 	if config.Host != "http://localhost:8080" || *f.kube.APIServer != "" || os.Getenv("KUBERNETES_MASTER") != "" {
 		return nil

@@ -29,14 +29,16 @@ type gatherCommand struct {
 func newGather(f *factory) *cobra.Command {
 	g := &gatherCommand{factory: f, options: admin.GatherDefaults()}
 	c := &cobra.Command{
-		Use: "gather [FILE]", Short: "Write what is needed to find a fault to an archive, without credentials", Args: cobra.MaximumNArgs(1),
-		Long: `Write objects, logs, metrics and versions of the cluster that the flags of kubectl select, of the clusters of --contexts, and of the broker
-to an archive (tar.gz), to give it to somebody who looks for a fault. The broker is read with the credential of the first cluster, unless
---broker-kubeconfig or --broker-context is given. FILE must not exist; "-" is the standard output; default: clusterset-TIME.tar.gz.
+		Use: "gather [FILE]", Short: "Write what is needed to find a fault to an archive, without credentials",
+		Args: cobra.MaximumNArgs(1),
+		Long: `Write objects, logs, metrics and versions of the cluster that the flags of kubectl select, of the clusters of
+--contexts, and of the broker to an archive (tar.gz), to give it to somebody who looks for a fault. The broker is read
+with the credential of the first cluster, unless --broker-kubeconfig or --broker-context is given. FILE must not exist;
+"-" is the standard output; default: clusterset-TIME.tar.gz.
 
-Credentials are replaced: the data of Secrets, and of ConfigMaps that are not configuration of a DNS server; values of environment variables;
-in all other objects, logs and metrics what looks like a credential or is one of those that were read. Addresses, names and labels stay. Look
-into the archive before you give it away.
+Credentials are replaced: the data of Secrets, and of ConfigMaps that are not configuration of a DNS server; values of
+environment variables; in all other objects, logs and metrics what looks like a credential or is one of those that were
+read. Addresses, names and labels stay. Look into the archive before you give it away.
 
 What could not be read is listed in index.json and on the standard error, and the rest is gathered nevertheless.
 
@@ -54,7 +56,10 @@ Exit codes: 0, everything was read; 1, the command failed, and there is no archi
 	flags.DurationVar(&g.options.Timeout, "timeout", g.options.Timeout, "`DURATION` after which one request counts as failed")
 	completeBy(c, "controller-namespace", f.completeNamespaces)
 	completeBy(c, "dns-namespace", f.completeNamespaces)
-	completeBy(c, "contexts", completeContexts(func() (clientcmdapi.Config, error) { return f.kube.ToRawKubeConfigLoader().RawConfig() }))
+	completeBy(c, "contexts", completeContexts(func() (clientcmdapi.Config,
+		error) {
+		return f.kube.ToRawKubeConfigLoader().RawConfig()
+	}))
 	c.RunE = func(c *cobra.Command, args []string) error {
 		switch {
 		case g.options.Since < time.Second:
@@ -98,7 +103,8 @@ func (g *gatherCommand) run(ctx context.Context, args []string) error {
 }
 
 // write removes the file again if it is not complete.
-func (g *gatherCommand) write(ctx context.Context, name string, clusters []admin.GatherCluster) (admin.GatherIndex, error) {
+func (g *gatherCommand) write(ctx context.Context, name string, clusters []admin.GatherCluster) (admin.GatherIndex,
+	error) {
 	if name == "-" {
 		return admin.Gather(ctx, g.Out, clusters, g.options)
 	}
@@ -171,7 +177,8 @@ func (f *factory) contextName() string {
 func (f *factory) context(name string) (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = *f.kube.KubeConfig
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: name}).ClientConfig()
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules,
+		&clientcmd.ConfigOverrides{CurrentContext: name}).ClientConfig()
 	if err != nil {
 		return nil, fmt.Errorf("context %q: %w", name, err)
 	}

@@ -26,11 +26,15 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 )
 
-// planted are credentials of the forms that are found by place, by name and by value. None of them may be in an archive.
+// planted are credentials of the forms that are found by place, by name and by value. None of them may be in an
+// archive.
 var planted = []string{
-	"hunter2-secret", "hunter2-string", "hunter2-config", "hunter2-corefile", "hunter2-applied", "hunter2-annotation", "hunter2-env", "hunter2-arg",
-	"hunter2-flag", "hunter2-header", "hunter2-log", "hunter2-previous", "hunter2-metric", "hunter2-url", "hunter2-binary", "aHVudGVyMi",
-	"eyJhbGciOiJSUzI1NiJ9.e30.c2ln", "MIIEprivate", "hunter2-event", "hunter2-export", "hunter2-namespace", "hunter2-node", "hunter2-deployment",
+	"hunter2-secret", "hunter2-string", "hunter2-config", "hunter2-corefile", "hunter2-applied", "hunter2-annotation",
+	"hunter2-env", "hunter2-arg",
+	"hunter2-flag", "hunter2-header", "hunter2-log", "hunter2-previous", "hunter2-metric", "hunter2-url",
+	"hunter2-binary", "aHVudGVyMi",
+	"eyJhbGciOiJSUzI1NiJ9.e30.c2ln", "MIIEprivate", "hunter2-event", "hunter2-export", "hunter2-namespace",
+	"hunter2-node", "hunter2-deployment",
 	"hunter2-init", "hunter2-member", "hunter2-lease",
 }
 
@@ -175,8 +179,8 @@ func plantsOnBroker(t *testing.T, hub *controlplane.ControlPlane) (undo func()) 
 	}
 }
 
-// servesMetrics starts what a Pod with metrics is, at an address of this machine that the API server sends requests of users to: one that is
-// not on loopback. It returns "" if this machine has none.
+// servesMetrics starts what a Pod with metrics is, at an address of this machine that the API server sends requests of
+// users to: one that is not on loopback. It returns "" if this machine has none.
 func servesMetrics(t *testing.T) (address, port string) {
 	t.Helper()
 	all, err := net.InterfaceAddrs()
@@ -192,7 +196,8 @@ func servesMetrics(t *testing.T) (address, port string) {
 	}
 	listener, err := net.Listen("tcp", net.JoinHostPort(address, "0"))
 	must(t, err)
-	pod := &httptest.Server{Listener: listener, Config: &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	pod := &httptest.Server{Listener: listener, Config: &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter,
+		r *http.Request) {
 		_, _ = io.WriteString(w, "# TYPE planted gauge\nplanted{password=\"hunter2-metric\"} 1\n")
 	})}}
 	pod.Start()
@@ -218,11 +223,13 @@ func servesLogs(t *testing.T) *httptest.Server {
 	return kubelet
 }
 
-// gathers makes an archive of a cluster and its broker. Credentials are in every place that is read (docs/spec/operations.md 4).
+// gathers makes an archive of a cluster and its broker. Credentials are in every place that is read
+// (docs/spec/operations.md 4).
 func gathers(t *testing.T, hub, east *controlplane.ControlPlane, member, broker string) {
 	kubelet := servesLogs(t)
 	address, metrics := servesMetrics(t)
-	objects := strings.NewReplacer("ADDRESS", cmp.Or(address, "127.0.0.1"), "METRICS", cmp.Or(metrics, "9153")).Replace(plantedObjects)
+	objects := strings.NewReplacer("ADDRESS", cmp.Or(address, "127.0.0.1"), "METRICS",
+		cmp.Or(metrics, "9153")).Replace(plantedObjects)
 	if err := east.ApplyYAML(t.Context(), []byte(objects)); err != nil {
 		t.Fatal(err)
 	}
@@ -241,11 +248,13 @@ func gathers(t *testing.T, hub, east *controlplane.ControlPlane, member, broker 
 			t.Error(err) // a later join would look for its networks
 		}
 		deployments := schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
-		if err := east.Dynamic().Resource(deployments).Namespace("clusterset-system").Delete(t.Context(), "planted", metav1.DeleteOptions{}); err != nil {
+		if err := east.Dynamic().Resource(deployments).Namespace("clusterset-system").Delete(t.Context(), "planted",
+			metav1.DeleteOptions{}); err != nil {
 			t.Error(err)
 		}
 		must(t, east.DeleteYAML(t.Context(), []byte("apiVersion: v1\nkind: Namespace\nmetadata: {name: planted}\n")))
-		pods := east.Dynamic().Resource(schema.GroupVersionResource{Version: "v1", Resource: "pods"}).Namespace("clusterset-system")
+		pods := east.Dynamic().Resource(schema.GroupVersionResource{Version: "v1",
+			Resource: "pods"}).Namespace("clusterset-system")
 		for _, pod := range []string{"planted", "lost"} { // no kubelet ends them
 			if err := pods.Delete(t.Context(), pod, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}); err != nil {
 				t.Error(err)
@@ -254,7 +263,8 @@ func gathers(t *testing.T, hub, east *controlplane.ControlPlane, member, broker 
 	}()
 
 	name := filepath.Join(t.TempDir(), "a.tar.gz")
-	out := want(t, exitProblems, []string{name + " has ", " files of 2 clusters.\n", "missing: members/", "logs/clusterset-system/lost/controller: "},
+	out := want(t, exitProblems, []string{name + " has ", " files of 2 clusters.\n", "missing: members/",
+		"logs/clusterset-system/lost/controller: "},
 		"gather", name, member, broker, "--timeout=1m")
 	files := unpack(t, name)
 	all := out
@@ -267,7 +277,8 @@ func gathers(t *testing.T, hub, east *controlplane.ControlPlane, member, broker 
 		}
 	}
 	var index admin.GatherIndex
-	if err := json.Unmarshal([]byte(files["clusterset-gather/index.json"]), &index); err != nil || len(index.Clusters) != 2 || index.Clusters[0].Kubernetes == "" {
+	if err := json.Unmarshal([]byte(files["clusterset-gather/index.json"]), &index); err != nil ||
+		len(index.Clusters) != 2 || index.Clusters[0].Kubernetes == "" {
 		t.Fatalf("index %+v, error %v", index, err)
 	}
 	here, there := "clusterset-gather/"+index.Clusters[0].Name+"/", "clusterset-gather/broker/"
@@ -294,7 +305,8 @@ func gathers(t *testing.T, hub, east *controlplane.ControlPlane, member, broker 
 			t.Errorf("%s lacks %q:\n%s", path, text, files[path])
 		}
 	}
-	if text := files[here+"metrics/clusterset-system/planted/controller.txt"]; address != "" && !strings.Contains(text, "planted{password=<redacted>} 1\n") {
+	if text := files[here+"metrics/clusterset-system/planted/controller.txt"]; address != "" &&
+		!strings.Contains(text, "planted{password=<redacted>} 1\n") {
 		t.Errorf("metrics\n%s\nwant those of the Pod", text)
 	}
 	if strings.Contains(strings.Join(index.Missing(), "\n"), "dnses") {
@@ -304,23 +316,28 @@ func gathers(t *testing.T, hub, east *controlplane.ControlPlane, member, broker 
 
 	// With the rights of a member on the broker, and with no server at all, the rest is there.
 	nowhere := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := os.WriteFile(nowhere, []byte(strings.Replace(contextsOnly, "contexts:", "clusters: [{name: east, cluster: {server: \"https://127.0.0.1:1\"}}]\nusers: [{name: east, user: {token: hunter2-url}}]\ncontexts:", 1)), 0o600); err != nil {
+	if err := os.WriteFile(nowhere, []byte(strings.Replace(contextsOnly, "contexts:",
+		"clusters: [{name: east, cluster: {server: \"https://127.0.0.1:1\"}}]\nusers: [{name: east, user: {token: hunter2-url}}]\ncontexts:", 1)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	must(t, east.InstallCRDs(t.Context(), []byte(openShiftCRD)))
-	must(t, east.ApplyYAML(t.Context(), []byte("apiVersion: operator.openshift.io/v1\nkind: DNS\nmetadata: {name: default}\n")))
+	must(t, east.ApplyYAML(t.Context(), []byte(
+		"apiVersion: operator.openshift.io/v1\nkind: DNS\nmetadata: {name: default}\n")))
 	name = filepath.Join(t.TempDir(), "b.tar.gz")
-	want(t, exitProblems, []string{"missing: broker: list flowschemas.flowcontrol.apiserver.k8s.io: ", "cannot list resource"},
+	want(t, exitProblems, []string{"missing: broker: list flowschemas.flowcontrol.apiserver.k8s.io: ",
+		"cannot list resource"},
 		"gather", name, member, "--dns-namespace=planted")
 	must(t, east.DeleteCRDs(t.Context(), []byte(openShiftCRD)))
 	files = unpack(t, name)
-	if text := files[here+"objects/planted/services.yaml"]; !strings.Contains(text, "name: kube-dns") || files[here+"objects/kube-system/configmaps.yaml"] != "" {
+	if text := files[here+"objects/planted/services.yaml"]; !strings.Contains(text, "name: kube-dns") ||
+		files[here+"objects/kube-system/configmaps.yaml"] != "" {
 		t.Errorf("Services %s, want that of the DNS server, and nothing of kube-system", text)
 	}
 	if text := files[here+"objects/dnses.operator.openshift.io.yaml"]; !strings.Contains(text, "name: default") {
 		t.Errorf("DNS configuration of OpenShift: %q, want it", text)
 	}
-	want(t, exitProblems, []string{"missing: members/east: everything: ", " files of 2 clusters"}, "gather", filepath.Join(t.TempDir(), "c.tar.gz"), "--kubeconfig="+nowhere, "--context=east", broker)
+	want(t, exitProblems, []string{"missing: members/east: everything: ", " files of 2 clusters"}, "gather",
+		filepath.Join(t.TempDir(), "c.tar.gz"), "--kubeconfig="+nowhere, "--context=east", broker)
 }
 
 // unpack returns the files of an archive by their names.

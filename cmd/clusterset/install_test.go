@@ -34,8 +34,9 @@ import (
 
 const system = "clusterset-system"
 
-// A node does for the Pods of an empty cluster what kubelet and kube-proxy do, with processes of this machine: it starts what
-// the Deployments say with the files that they mount, and sends what goes to a cluster IP to the process behind it.
+// A node does for the Pods of an empty cluster what kubelet and kube-proxy do, with processes of this machine: it
+// starts what the Deployments say with the files that they mount, and sends what goes to a cluster IP to the process
+// behind it.
 type node struct {
 	*testing.T
 	*controlplane.ControlPlane
@@ -57,7 +58,9 @@ func startNode(t *testing.T, bin string, n int) *node {
 	manifest, err := os.ReadFile("../../admin/wiring/testdata/kubeadm.yaml")
 	must(t, err)
 	must(t, c.ApplyYAML(t.Context(), bytes.ReplaceAll(manifest, []byte("10.96.0."), []byte(services))))
-	must(t, c.ApplyYAML(t.Context(), fmt.Appendf(nil, "apiVersion: v1\nkind: Node\nmetadata: {name: a}\nspec: {podCIDR: 10.2%[1]d.0.0/24, podCIDRs: [10.2%[1]d.0.0/24]}\n", n)))
+	must(t, c.ApplyYAML(t.Context(), fmt.Appendf(
+		nil,
+		"apiVersion: v1\nkind: Node\nmetadata: {name: a}\nspec: {podCIDR: 10.2%[1]d.0.0/24, podCIDRs: [10.2%[1]d.0.0/24]}\n", n)))
 	port := reserve(t)
 	d.serves, d.resolver = port, reserve(t)
 	ctx, stop := context.WithCancel(t.Context())
@@ -90,17 +93,21 @@ func reserve(t *testing.T) string {
 // held is the tag of an image that the cluster cannot pull.
 const held = "held"
 
-// rollOut says in the status of a Deployment that its new Pods run, as kube-controller-manager does, unless their image is one that cannot be
-// pulled. That the programs serve, a join sees by itself.
+// rollOut says in the status of a Deployment that its new Pods run, as kube-controller-manager does, unless their image
+// is one that cannot be pulled. That the programs serve, a join sees by itself.
 func (d *node) rollOut(ctx context.Context, name string) {
-	deployments := d.Dynamic().Resource(schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}).Namespace(system)
-	for o := d.get(ctx, "apps", "deployments", system, name); o != nil; o = d.get(ctx, "apps", "deployments", system, name) {
+	deployments := d.Dynamic().Resource(schema.GroupVersionResource{Group: "apps", Version: "v1",
+		Resource: "deployments"}).Namespace(system)
+	for o := d.get(ctx, "apps", "deployments", system, name); o != nil; o = d.get(ctx, "apps", "deployments", system,
+		name) {
 		containers, _, _ := unstructured.NestedSlice(o.Object, "spec", "template", "spec", "containers")
 		replicas, _, _ := unstructured.NestedInt64(o.Object, "spec", "replicas")
 		observed, _, _ := unstructured.NestedInt64(o.Object, "status", "observedGeneration")
-		if image, _ := containers[0].(map[string]any)["image"].(string); observed != o.GetGeneration() && !strings.HasSuffix(image, held) {
+		if image, _ := containers[0].(map[string]any)["image"].(string); observed != o.GetGeneration() &&
+			!strings.HasSuffix(image, held) {
 			o.Object["status"] = map[string]any{
-				"observedGeneration": o.GetGeneration(), "replicas": replicas, "updatedReplicas": replicas, "availableReplicas": replicas, "readyReplicas": replicas,
+				"observedGeneration": o.GetGeneration(), "replicas": replicas, "updatedReplicas": replicas,
+				"availableReplicas": replicas, "readyReplicas": replicas,
 			}
 			_, _ = deployments.UpdateStatus(ctx, o, metav1.UpdateOptions{}) // The next round tries again.
 		}
@@ -162,8 +169,10 @@ func here(text, address, kubeconfig string) string {
 	_, port, _ := strings.Cut(address, ":")
 	text = regexp.MustCompile(`(?m)^(\S*:)(53|1053) \{$`).ReplaceAllString(text, "${1}"+port+" {\n    bind 127.0.0.1")
 	return strings.NewReplacer(
-		"    health {", "    health 127.0.0.1:0 {", "    ready\n", "    ready 127.0.0.1:0\n", "prometheus :9153", "prometheus 127.0.0.1:0",
-		"kubernetes cluster.local in-addr.arpa ip6.arpa {\n", "kubernetes cluster.local in-addr.arpa ip6.arpa {\n        kubeconfig "+kubeconfig+"\n",
+		"    health {", "    health 127.0.0.1:0 {", "    ready\n", "    ready 127.0.0.1:0\n", "prometheus :9153",
+		"prometheus 127.0.0.1:0",
+		"kubernetes cluster.local in-addr.arpa ip6.arpa {\n",
+		"kubernetes cluster.local in-addr.arpa ip6.arpa {\n        kubeconfig "+kubeconfig+"\n",
 		"    clusterset {\n", "    clusterset {\n        kubeconfig "+kubeconfig+"\n",
 		"/etc/resolv.conf", "127.0.0.1:1", "    reload\n", "    reload 2s 1s\n",
 	).Replace(text)
@@ -237,12 +246,14 @@ func (d *node) controller(ctx context.Context) {
 	for i := range args {
 		args[i] = strings.ReplaceAll(args[i], "/etc/clusterset/broker", d.dir)
 	}
-	args = append(append([]string{"clusterset"}, args...), "--metrics-address=", "--health-address=", "--kubeconfig="+kubeconfig)
+	args = append(append([]string{"clusterset"}, args...), "--metrics-address=", "--health-address=",
+		"--kubeconfig="+kubeconfig)
 	if *within == 0 {
 		args = append(args, "--lease=1s 1m") // the default makes each join wait longer
 	}
 	var log bytes.Buffer
-	if code := run(ctx, args, genericiooptions.IOStreams{In: &bytes.Buffer{}, Out: &log, ErrOut: &log}); code != exitOK && ctx.Err() == nil {
+	if code := run(ctx, args, genericiooptions.IOStreams{In: &bytes.Buffer{}, Out: &log, ErrOut: &log}); code != exitOK &&
+		ctx.Err() == nil {
 		d.Errorf("the controller ended with %d\n%s", code, &log)
 	}
 }
@@ -314,12 +325,14 @@ func TestInstall(t *testing.T) {
 	user.want(nil, "broker", "init", broker)
 	installers(t, hub, east)
 	join := func(d *node, id string, more ...string) []string {
-		return append([]string{"join", broker, "--kubeconfig=" + d.Kubeconfig(), "--cluster-id=" + id, "--ask=" + d.resolver}, more...)
+		return append([]string{"join", broker, "--kubeconfig=" + d.Kubeconfig(), "--cluster-id=" + id,
+			"--ask=" + d.resolver}, more...)
 	}
 
 	cannotInstall(t, join(east, "east"))
 	const image = "--image=registry.example.org/clusterset:1"
-	installed := []string{"member: deployment.apps/clusterset-controller -n clusterset-system created", "configmap/coredns -n kube-system updated",
+	installed := []string{"member: deployment.apps/clusterset-controller -n clusterset-system created",
+		"configmap/coredns -n kube-system updated",
 		"forwards clusterset.local. It answers."}
 	out := user.want(append(installed, "east is a member"), asInstaller(t, hub, east, join(east, "east", image))...)
 	showsNoToken(t, east, out)
@@ -368,8 +381,10 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: installer}]
 	must(t, err)
 	want(t, exitError, []string{`cannot get resource "namespaces"`, `in the namespace "kube-system"; deploy/join/member.yaml and deploy/join/broker.yaml grant`},
 		"join", "--broker-kubeconfig="+hub.Kubeconfig(), "--kubeconfig="+stranger, "--cluster-id=east", "--image=a")
-	_, _, said := command(t, asInstaller(t, hub, d, []string{"join", "--cluster-id=east", "--image=a", "--dry-run=client"})...)
-	if found := "network of Pods: 10.21.0.0/24 (spec.podCIDRs of Nodes)\n"; !strings.Contains(said, found) || strings.Contains(said, "looked for without") || strings.Contains(said, "declared networks is not known") {
+	_, _, said := command(t, asInstaller(t, hub, d, []string{"join", "--cluster-id=east", "--image=a",
+		"--dry-run=client"})...)
+	if found := "network of Pods: 10.21.0.0/24 (spec.podCIDRs of Nodes)\n"; !strings.Contains(said, found) ||
+		strings.Contains(said, "looked for without") || strings.Contains(said, "declared networks is not known") {
 		t.Errorf("join said\n%s\nwant %swith the rights for all sources and for Pods", said, found)
 	}
 }
@@ -397,8 +412,10 @@ func cannotInstall(t *testing.T, join []string) {
 			t.Errorf("join %s printed\n%s\nwant nothing", tt.flag, out)
 		}
 	}
-	out := want(t, exitOK, []string{"deployment.apps/clusterset-dns -n clusterset-system created (server dry run)", "+        image: example.org/a:1",
-		"warning: what is to be written for the cluster's DNS server is not known yet"}, append(slices.Clone(join), "--diff", "--image=example.org/a:1")...)
+	out := want(t, exitOK, []string{"deployment.apps/clusterset-dns -n clusterset-system created (server dry run)",
+		"+        image: example.org/a:1",
+		"warning: what is to be written for the cluster's DNS server is not known yet"},
+		append(slices.Clone(join), "--diff", "--image=example.org/a:1")...)
 	if strings.Contains(out, "unchanged") {
 		t.Errorf("join --diff in an empty cluster printed\n%s\nwant nothing unchanged", out)
 	}
@@ -407,7 +424,8 @@ func cannotInstall(t *testing.T, join []string) {
 // showsNoToken: a credential is in none of what was printed.
 func showsNoToken(t *testing.T, d *node, out string) {
 	t.Helper()
-	token, err := base64.StdEncoding.DecodeString(field(d.get(t.Context(), "", "secrets", system, "clusterset-broker"), "data", "token"))
+	token, err := base64.StdEncoding.DecodeString(field(d.get(t.Context(), "", "secrets", system, "clusterset-broker"),
+		"data", "token"))
 	if err != nil || len(token) == 0 || strings.Contains(out, string(token)) {
 		t.Errorf("token of %s octets (%v) in\n%s\nwant one that is not printed", strconv.Itoa(len(token)), err, out)
 	}
@@ -435,10 +453,12 @@ status:
 func remembers(t *testing.T, d *node, join []string) {
 	t.Helper()
 	for _, tt := range []struct{ flag, want string }{
-		{"--components=none", ""}, {"", ""}, {"--components=controller,dns,wiring", "controller dns wiring"}, {"", "controller dns wiring"},
+		{"--components=none", ""}, {"", ""}, {"--components=controller,dns,wiring", "controller dns wiring"},
+		{"", "controller dns wiring"},
 	} {
 		var done struct{ Result admin.JoinResult }
-		out := want(t, exitOK, nil, append(slices.Clone(join), "--ask=127.0.0.1:1", "--wait=false", "-o=json", cmp.Or(tt.flag, "--wait=false"))...)
+		out := want(t, exitOK, nil, append(slices.Clone(join), "--ask=127.0.0.1:1", "--wait=false", "-o=json",
+			cmp.Or(tt.flag, "--wait=false"))...)
 		must(t, json.Unmarshal([]byte(out), &done))
 		if got := strings.Trim(fmt.Sprint(done.Result.Components), "[]"); got != tt.want {
 			t.Errorf("join %s installed %q, want %q", tt.flag, got, tt.want)
@@ -446,9 +466,10 @@ func remembers(t *testing.T, d *node, join []string) {
 	}
 	// DNS servers and controllers of before run, and are well: that is not enough.
 	must(t, d.ApplyYAML(t.Context(), []byte(heldPod)))
-	want(t, exitError, []string{"error: join: wait until Deployment clusterset-system/clusterset-dns runs new Pods only: not after 1s; " +
-		"Pod held is Pending, ImagePullBackOff: Back-off pulling image; see: kubectl get pods -n clusterset-system; " +
-		"what the steps above name is written and stays: run the same command again to do the rest\n"},
+	want(t, exitError,
+		[]string{"error: join: wait until Deployment clusterset-system/clusterset-dns runs new Pods only: not after 1s; " +
+			"Pod held is Pending, ImagePullBackOff: Back-off pulling image; see: kubectl get pods -n clusterset-system; " +
+			"what the steps above name is written and stays: run the same command again to do the rest\n"},
 		append(slices.Clone(join), "--image=registry.example.org/clusterset:"+held, "--timeout=1s")...)
 	must(t, d.Dynamic().Resource(schema.GroupVersionResource{Version: "v1", Resource: "pods"}).Namespace(system).
 		Delete(t.Context(), "held", metav1.DeleteOptions{GracePeriodSeconds: new(int64)}))
@@ -458,7 +479,8 @@ func remembers(t *testing.T, d *node, join []string) {
 // joinsAgain: without flags a join keeps the values of the one before, and leaves alone what others have installed.
 func joinsAgain(t *testing.T, d *node, join []string) {
 	t.Helper()
-	out := want(t, exitOK, []string{"deployment.apps/clusterset-controller -n clusterset-system unchanged"}, append(slices.Clone(join), "--wait=false")...)
+	out := want(t, exitOK, []string{"deployment.apps/clusterset-controller -n clusterset-system unchanged"},
+		append(slices.Clone(join), "--wait=false")...)
 	if strings.Contains(out, " updated") || strings.Contains(out, " created") {
 		t.Errorf("a second join printed\n%s\nwant nothing changed", out)
 	}
@@ -468,15 +490,20 @@ func joinsAgain(t *testing.T, d *node, join []string) {
 	const theirs = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: clusterset-dns, namespace: clusterset-system, labels: {app.kubernetes.io/managed-by: Helm}}\n"
 	o, err := controlplane.ParseYAML([]byte(theirs))
 	must(t, err)
-	_, err = d.Dynamic().Resource(schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}).Namespace(system).
-		Apply(t.Context(), "clusterset-dns", o[0].(*unstructured.Unstructured), metav1.ApplyOptions{FieldManager: "helm", Force: true})
+	_, err = d.Dynamic().Resource(schema.GroupVersionResource{Group: "apps", Version: "v1",
+		Resource: "deployments"}).Namespace(system).
+		Apply(t.Context(), "clusterset-dns", o[0].(*unstructured.Unstructured),
+			metav1.ApplyOptions{FieldManager: "helm", Force: true})
 	must(t, err)
-	want(t, exitOK, []string{"deployment.apps/clusterset-dns -n clusterset-system unchanged (installed by Helm, not by join)"},
+	want(t, exitOK,
+		[]string{"deployment.apps/clusterset-dns -n clusterset-system unchanged (installed by Helm, not by join)"},
 		append(slices.Clone(join), "--wait=false", "--image=example.org/b:2", "--components=dns,wiring")...)
 }
 
-// leaveNothing: after leave and uninstall in all clusters and on the broker, each has the objects that it had before, and those of the test.
-func leaveNothing(t *testing.T, hub *controlplane.ControlPlane, members []*node, before map[*controlplane.ControlPlane]map[string]bool) {
+// leaveNothing: after leave and uninstall in all clusters and on the broker, each has the objects that it had before,
+// and those of the test.
+func leaveNothing(t *testing.T, hub *controlplane.ControlPlane, members []*node,
+	before map[*controlplane.ControlPlane]map[string]bool) {
 	t.Helper()
 	broker := "--broker-kubeconfig=" + hub.Kubeconfig()
 	hub.EndNamespacesT(t)
@@ -486,8 +513,10 @@ func leaveNothing(t *testing.T, hub *controlplane.ControlPlane, members []*node,
 	for _, d := range members {
 		d.stop() // its Pods end with the namespace of the controller
 		d.pods.Wait()
-		want(t, exitOK, []string{"Nothing of clusterset is left."}, "uninstall", "--delete-exports", "--kubeconfig="+d.Kubeconfig())
-		nothingLeft(t, d.ControlPlane, before[d.ControlPlane], "shop", "installer", "clusterset-join-member", "verifier", "clusterset-verify")
+		want(t, exitOK, []string{"Nothing of clusterset is left."}, "uninstall", "--delete-exports",
+			"--kubeconfig="+d.Kubeconfig())
+		nothingLeft(t, d.ControlPlane, before[d.ControlPlane], "shop", "installer", "clusterset-join-member", "verifier",
+			"clusterset-verify")
 	}
 	want(t, exitOK, []string{"Nothing of clusterset is left."}, "broker", "uninstall", broker)
 	nothingLeft(t, hub, before[hub], "installer", "clusterset-join-broker")

@@ -16,22 +16,25 @@ func newJoin(f *factory) *cobra.Command {
 	c := &cobra.Command{
 		Use: "join", Short: "Make a cluster a member of the clusterset", Args: cobra.NoArgs,
 		Long: `Make a cluster a member of the clusterset. On the broker, join creates the Member, a namespace, limits and rights. In the cluster, it
-creates the missing CRDs, admission policies, a Secret with the credential for the broker, and ClusterProperty clusterset.k8s.io. Then it
-installs what --components names: the controller, the DNS server, and the wiring of the cluster's own DNS server, as "clusterset dns apply"
-does it. It waits until the Pods of both are those of this join, the controller renews its heartbeat and the DNS server is ready, and for the
-answer of the cluster's DNS server if that can be reached from here. What Helm or kubectl have installed before stays as it is.
+creates the missing CRDs, admission policies, a Secret with the credential for the broker, and ClusterProperty
+clusterset.k8s.io. Then it installs what --components names: the controller, the DNS server, and the wiring of the
+cluster's own DNS server, as "clusterset dns apply" does it. It waits until the Pods of both are those of this join, the
+controller renews its heartbeat and the DNS server is ready, and for the answer of the cluster's DNS server if that can
+be reached from here. What Helm or kubectl have installed before stays as it is.
 
-Before it writes, join prints the networks of Pods and Services and where it found them: in the objects of Calico, Cilium, OpenShift,
-OVN-Kubernetes and kubeadm, ServiceCIDRs, flags of the control plane, and Nodes. --pod-cidr and --service-cidr replace what it finds. It
-says how many running Pods have other addresses.
+Before it writes, join prints the networks of Pods and Services and where it found them: in the objects of Calico,
+Cilium, OpenShift, OVN-Kubernetes and kubeadm, ServiceCIDRs, flags of the control plane, and Nodes. --pod-cidr and
+--service-cidr replace what it finds. It says how many running Pods have other addresses.
 
-If the cluster cannot join, for example because another cluster has its id, the command fails before it writes anything. You can run
-it again at any time: after an interruption it does the rest, and on a member it applies changed flags and keeps the other choices.
+If the cluster cannot join, for example because another cluster has its id, the command fails before it writes anything.
+You can run it again at any time: after an interruption it does the rest, and on a member it applies changed flags and
+keeps the other choices.
 
-Exit codes: 0, the cluster is a member; 1, the command failed, maybe after it had made the cluster a member: run it again; 2, it is a member, and something is left to do by hand
-for its DNS server.`,
+Exit codes: 0, the cluster is a member; 1, the command failed, maybe after it had made the cluster a member: run it
+again; 2, it is a member, and something is left to do by hand for its DNS server.`,
 		Example: `  clusterset join --context east --broker-context hub --cluster-id east --image registry.example.org/clusterset:1.0
-  clusterset join --context west --broker-context hub --cluster-id kube-system-uid --image registry.example.org/clusterset:1.0 --diff
+  clusterset join --context west --broker-context hub --cluster-id kube-system-uid \
+    --image registry.example.org/clusterset:1.0 --diff
   clusterset join --context west --broker-context hub --cluster-id west --components none`,
 	}
 	f.brokerFlags(c)
@@ -80,7 +83,9 @@ func joinFlags(c *cobra.Command, o *admin.JoinOptions) {
 	f.StringVar(&o.Namespace, "controller-namespace", o.Namespace, "`NAMESPACE` of the controller in the cluster")
 	f.StringArrayVar(&o.PodCIDRs, "pod-cidr", nil, "`CIDR` of pods, repeatable; other members accept only addresses in it; default: those found in the cluster, and those declared before")
 	f.StringArrayVar(&o.ServiceCIDRs, "service-cidr", nil, "`CIDR` of Services, repeatable; default: those found in the cluster, and those declared before")
-	f.BoolVar(&o.AllowOverlap, "allow-overlap", false, "allow that exported addresses are in networks of other members, which will not import them")
+	f.BoolVar(
+		&o.AllowOverlap, "allow-overlap", false,
+		"allow that exported addresses are in networks of other members, which will not import them")
 	f.StringVar(&o.VIPCIDR, "vip-cidr", "", "`CIDR[,CIDR]` from which the cluster allocates clusterset IPs, one of each IP family; auto chooses free ones, none gives them up; default: those that the member has")
 	f.StringVar(&o.VIPPool, "vip-cidr-pool", "", "`CIDR[,CIDR]` that contain the --vip-cidr of all members, one of each IP family; default: those of the clusterset, or "+merge.DefaultVIPNetworks.String())
 	f.StringVar(&o.Values.VIP, "vip", "derived", "vip `MODE` of the controller of the cluster: derived, cidr or none; cidr implies --vip-cidr auto; "+
@@ -95,9 +100,13 @@ func joinFlags(c *cobra.Command, o *admin.JoinOptions) {
 	f.Int64Var(&o.Quota.Exports, "quota-exports", 0, fmt.Sprintf("maximum `NUMBER` of services that the cluster may export; default: that of the member, or %d", usual.Exports))
 	f.Int64Var(&o.Quota.Slices, "quota-slices", 0, fmt.Sprintf("maximum `NUMBER` of EndpointSlices that the cluster may export; default: that of the member, or %d", usual.Slices))
 	f.Int64Var(&o.Quota.Leases, "quota-leases", 0, fmt.Sprintf("maximum `NUMBER` of Leases that the cluster may have on the broker; default: that of the member, or %d", usual.Leases))
-	f.BoolVar(&o.AllowSameCluster, "allow-same-cluster", false, "allow that the broker and the cluster are the same; members can then read all EndpointSlices of it")
-	f.BoolVar(&o.TakeOver, "take-over", false, "act for the member even if another cluster, the original or a copy, renews its heartbeat; earlier credentials are revoked")
-	f.BoolVar(&o.ReplaceBroker, "replace-broker", false, "join although the cluster joined another broker before, which this broker replaces")
+	f.BoolVar(&o.AllowSameCluster, "allow-same-cluster", false,
+		"allow that the broker and the cluster are the same; members can then read all EndpointSlices of it")
+	f.BoolVar(
+		&o.TakeOver, "take-over", false,
+		"act for the member even if another cluster, the original or a copy, renews its heartbeat; earlier credentials are revoked")
+	f.BoolVar(&o.ReplaceBroker, "replace-broker", false,
+		"join although the cluster joined another broker before, which this broker replaces")
 	completeWords(c, "vip", "derived", "cidr", "none")
 	completeWords(c, "endpoints", "pod_ip", "service_ip")
 	completeWords(c, "vip-cidr", admin.VIPAuto, admin.VIPNone)
@@ -112,12 +121,18 @@ func componentFlags(c *cobra.Command, o *admin.JoinOptions) *[]string {
 		"default: those of the join before, or controller,dns,wiring")
 	f.StringVar(&o.Values.Image, "image", "", "`IMAGE` with the programs; default: the one that the cluster has")
 	f.StringVar(&o.Values.ClusterDomain, "cluster-domain", "", "`DOMAIN` of the cluster; default: the one given before, or cluster.local")
-	f.Bool("create-namespaces", false, "let the controller create namespaces that imports lack, and grant it that right; default: what was given before, or false")
+	f.Bool("create-namespaces", false,
+		"let the controller create namespaces that imports lack, and grant it that right; default: what was given before, or false")
 	f.StringVar(&o.DNS.Ask, "ask", "", "`HOST[:PORT]` of a resolver to ask; default: the cluster IP of the cluster's DNS server, if it can be reached from here")
-	f.BoolVar(&o.DNS.Restart, "restart", false, "start the Pods of the cluster's DNS server anew if it does not read its configuration again")
-	f.BoolVar(&o.Wait, "wait", true, "wait until new Pods run, the controller renews its heartbeat, the DNS server is ready and the cluster's DNS server answers")
+	f.BoolVar(
+		&o.DNS.Restart, "restart", false,
+		"start the Pods of the cluster's DNS server anew if it does not read its configuration again")
+	f.BoolVar(
+		&o.Wait, "wait", true,
+		"wait until new Pods run, the controller renews its heartbeat, the DNS server is ready and the cluster's DNS server answers")
 	f.DurationVar(&o.Timeout, "timeout", o.Timeout, "`DURATION` of each wait at most")
-	f.BoolVar(&o.Diff, "diff", false, "show what would change in each object, and change nothing; implies --dry-run=server")
+	f.BoolVar(
+		&o.Diff, "diff", false, "show what would change in each object, and change nothing; implies --dry-run=server")
 	completeWords(c, "components", "controller", "dns", "all-in-one", "wiring", "none")
 	return components
 }
@@ -159,7 +174,8 @@ func checkJoin(o *admin.JoinOptions) error {
 	case o.CredentialLife < 10*time.Minute:
 		return fmt.Errorf("--credential-life=%s: want at least 10m", o.CredentialLife)
 	case o.Quota.Exports < 0 || o.Quota.Slices < 0 || o.Quota.Leases < 0:
-		return fmt.Errorf("quota of %d exports, %d slices, %d leases: want at least 1 of each, or 0 to leave it as it is", o.Quota.Exports, o.Quota.Slices, o.Quota.Leases)
+		return fmt.Errorf("quota of %d exports, %d slices, %d leases: want at least 1 of each, or 0 to leave it as it is",
+			o.Quota.Exports, o.Quota.Slices, o.Quota.Leases)
 	case vip == "cidr" && o.VIPCIDR == "":
 		o.VIPCIDR = admin.VIPAuto
 	}
@@ -183,14 +199,18 @@ func finishJoin(out *output, result *admin.JoinResult, o *admin.JoinOptions) err
 }
 
 func afterJoin(j *admin.JoinResult, o *admin.JoinOptions) string {
-	member := fmt.Sprintf("%s is a member of clusterset %s. Its credential is valid until %s.\n", j.ClusterID, j.ClusterSet, j.CredentialExpires.UTC().Format(time.RFC3339))
+	member := fmt.Sprintf("%s is a member of clusterset %s. Its credential is valid until %s.\n", j.ClusterID,
+		j.ClusterSet, j.CredentialExpires.UTC().Format(time.RFC3339))
 	if j.RegionOfNodes != "" {
-		member += fmt.Sprintf("All its Nodes are in the region %s. To let services prefer clusters of their region: clusterset join --region=auto\n", j.RegionOfNodes)
+		member += fmt.Sprintf(
+			"All its Nodes are in the region %s. To let services prefer clusters of their region: clusterset join --region=auto\n", j.RegionOfNodes)
 	}
 	if j.DNS != nil && len(j.DNS.Problems) == 0 {
 		member += afterDNSApply(j.DNS, true) + "\n"
 	}
-	if slices.ContainsFunc(j.Components, func(c admin.Component) bool { return c == admin.ComponentController || c == admin.ComponentAllInOne }) {
+	if slices.ContainsFunc(j.Components, func(c admin.Component) bool {
+		return c == admin.ComponentController || c == admin.ComponentAllInOne
+	}) {
 		return member + "Next:\n  clusterset export SERVICE -n NAMESPACE\n  clusterset status"
 	}
 	options := ""

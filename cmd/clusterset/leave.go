@@ -23,8 +23,11 @@ To rename a cluster, leave and join with the new id.`,
 	}
 	f.brokerFlags(c)
 	out := f.outputFlags(c)
-	c.Flags().BoolVar(&o.Force, "force", false, "clean up only the cluster if the broker does not answer, is another one, or is not given")
-	c.Flags().BoolVar(&o.TakeOver, "take-over", false, "remove the member even if another cluster, the original or a copy, renews its heartbeat")
+	c.Flags().BoolVar(
+		&o.Force, "force", false, "clean up only the cluster if the broker does not answer, is another one, or is not given")
+	c.Flags().BoolVar(
+		&o.TakeOver, "take-over", false,
+		"remove the member even if another cluster, the original or a copy, renews its heartbeat")
 	c.Flags().StringVar(&o.Namespace, "controller-namespace", wellknown.ControllerNamespace, "`NAMESPACE` of the controller in the cluster")
 	c.Flags().StringVar(&o.Prefix, "namespace-prefix", admin.DefaultPrefix, "`PREFIX` of the broker namespace; used only if the Member no longer exists")
 	c.RunE = func(c *cobra.Command, _ []string) (err error) {
@@ -46,8 +49,9 @@ To rename a cluster, leave and join with the new id.`,
 		if err != nil {
 			return out.rest(err)
 		}
-		return out.finish(result, result.Warnings, "This cluster is no longer a member. Its ServiceExports still exist and have no effect. "+
-			"You can stop its controller.\nTo join again: clusterset join")
+		return out.finish(
+			result, result.Warnings, "This cluster is no longer a member. Its ServiceExports still exist and have no effect. "+
+				"You can stop its controller.\nTo join again: clusterset join")
 	}
 	return c
 }

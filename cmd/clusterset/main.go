@@ -1,9 +1,9 @@
-// Command clusterset is the command line of an administrator: it prepares a broker, joins clusters to a clusterset, exports services
-// and shows the state of the clusterset. It can also run the controller. Installed as kubectl-clusterset, it is the plugin
-// "kubectl clusterset" of kubectl.
+// Command clusterset is the command line of an administrator: it prepares a broker, joins clusters to a clusterset,
+// exports services and shows the state of the clusterset. It can also run the controller. Installed as
+// kubectl-clusterset, it is the plugin "kubectl clusterset" of kubectl.
 //
-// docs/cli.md has all commands, flags and exit codes. It is generated from the commands in this package; after a change, run
-// "go generate" here.
+// docs/cli.md has all commands, flags and exit codes. It is generated from the commands in this package; after a
+// change, run "go generate" here.
 package main
 
 import (
@@ -31,8 +31,8 @@ func main() {
 	os.Exit(code)
 }
 
-// run executes the command line args, of which args[0] is the name of the program, and returns the exit code. It returns soon after ctx
-// ends.
+// run executes the command line args, of which args[0] is the name of the program, and returns the exit code. It
+// returns soon after ctx ends.
 func run(ctx context.Context, args []string, streams genericiooptions.IOStreams) int {
 	root := newRoot(filepath.Base(args[0]), streams)
 	if len(args) > 1 && strings.HasPrefix(args[1], cobra.ShellCompRequestCmd) {
@@ -67,7 +67,8 @@ func newRoot(name string, streams genericiooptions.IOStreams) *cobra.Command {
 		Short: "Join clusters to a clusterset and export services in it",
 		Long: `Join clusters to a clusterset and export services in it (Multi-Cluster Services API, KEP-1645).
 
-Most commands work on one cluster, the member, which the usual flags of kubectl select. Commands that also need the broker take
+Most commands work on one cluster, the member, which the usual flags of kubectl select. Commands that also need the
+broker take
 --broker-kubeconfig and --broker-context.
 
 ` + exitCodes,
@@ -86,15 +87,20 @@ Most commands work on one cluster, the member, which the usual flags of kubectl 
 	root.SetErr(streams.ErrOut)
 	f.kube.AddFlags(root.PersistentFlags())
 	root.AddCommand(
-		newBroker(f), newJoin(f), newLeave(f), newExport(f), newUnexport(f), newStatus(f), newExplain(f), newVerify(f), newVerifyPod(f), newGather(f), newUninstall(f), newDNS(f), newController(f),
+		newBroker(f), newJoin(f), newLeave(f), newExport(f), newUnexport(f), newStatus(f), newExplain(f), newVerify(f),
+		newVerifyPod(f), newGather(f), newUninstall(f), newDNS(f), newController(f),
 		newVersion(f),
 	)
 	for name, instead := range removed {
 		root.AddCommand(&cobra.Command{
-			Use: name, Hidden: true, DisableFlagParsing: true, RunE: func(*cobra.Command, []string) error { return errors.New("removed: " + instead) },
+			Use: name, Hidden: true, DisableFlagParsing: true,
+			RunE: func(*cobra.Command, []string) error { return errors.New("removed: " + instead) },
 		})
 	}
-	completeBy(root, "context", completeContexts(func() (clientcmdapi.Config, error) { return f.kube.ToRawKubeConfigLoader().RawConfig() }))
+	completeBy(root, "context", completeContexts(func() (clientcmdapi.Config,
+		error) {
+		return f.kube.ToRawKubeConfigLoader().RawConfig()
+	}))
 	completeBy(root, "namespace", f.completeNamespaces)
 	root.InitDefaultCompletionCmd()
 	for _, c := range root.Commands() {

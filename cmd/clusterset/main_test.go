@@ -35,14 +35,16 @@ var update = flag.Bool("update", false, "write golden files anew")
 func command(t *testing.T, args ...string) (code int, out, errOut string) {
 	t.Helper()
 	var o, e bytes.Buffer
-	code = run(t.Context(), append([]string{"clusterset"}, args...), genericiooptions.IOStreams{In: &bytes.Buffer{}, Out: &o, ErrOut: &e})
+	code = run(t.Context(), append([]string{"clusterset"}, args...),
+		genericiooptions.IOStreams{In: &bytes.Buffer{}, Out: &o, ErrOut: &e})
 	if shown := credential.FindString(o.String() + e.String()); shown != "" {
 		t.Errorf("%q printed a credential: %.20s...", args, shown)
 	}
 	return code, o.String(), e.String()
 }
 
-// credential is what no command prints: a JWT, which tokens of service accounts are, as text or once more in base64, or a private key.
+// credential is what no command prints: a JWT, which tokens of service accounts are, as text or once more in base64, or
+// a private key.
 var credential = regexp.MustCompile(`eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+|ZXlK[A-Za-z0-9+/]{20,}|-----BEGIN [A-Z ]*PRIVATE KEY`)
 
 // want fails unless the program ends with code and prints all of the texts, to either stream.
@@ -60,7 +62,8 @@ func want(t *testing.T, code int, texts []string, args ...string) string {
 	return out
 }
 
-// completes fails the test unless a completion has a text. A busy machine may not make one in the time that a shell waits: it is asked for again.
+// completes fails the test unless a completion has a text. A busy machine may not make one in the time that a shell
+// waits: it is asked for again.
 func completes(t *testing.T, text string, args ...string) (out string) {
 	t.Helper()
 	args = append([]string{"__complete"}, args...)
@@ -74,8 +77,8 @@ func completes(t *testing.T, text string, args ...string) (out string) {
 	return out
 }
 
-// inVain calls a command that waits for what does not come, and fails the test unless it ends with an error that has a text. The command has
-// little time, so that the test has not to wait, either; on a slow machine a later call has more.
+// inVain calls a command that waits for what does not come, and fails the test unless it ends with an error that has a
+// text. The command has little time, so that the test has not to wait, either; on a slow machine a later call has more.
 func inVain(t *testing.T, text string, args ...string) {
 	t.Helper()
 	timeout := 2 * time.Second
@@ -97,12 +100,14 @@ func TestUsage(t *testing.T) {
 	}{
 		{"no such verb", "frobnicate", `error: unknown command "frobnicate"`},
 		{"no broker", "broker init", "error: no broker: want --broker-kubeconfig, --broker-context or both"},
-		{"no broker to leave", "leave", "error: no broker: want --broker-kubeconfig, --broker-context or both, or --force if the broker no longer exists"},
+		{"no broker to leave", "leave",
+			"error: no broker: want --broker-kubeconfig, --broker-context or both, or --force if the broker no longer exists"},
 		{"dry run", "join --dry-run=maybe", "error: --dry-run=maybe: want none, client or server"},
 		{"output", "join -o xml", "error: --output=xml: want one of name, json, yaml"},
 		{"status output", "status -o name", "error: --output=name: want one of wide, json, yaml"},
 		{"vip", "join --vip=some", "error: --vip=some: want derived, cidr or none"},
-		{"vip without a CIDR", "join --vip cidr --vip-cidr none", "error: --vip=cidr and --vip-cidr=none: want only one of them"},
+		{"vip without a CIDR", "join --vip cidr --vip-cidr none",
+			"error: --vip=cidr and --vip-cidr=none: want only one of them"},
 		{"endpoints", "join --endpoints=node_ip", "error: --endpoints=node_ip: want pod_ip or service_ip"},
 		{"life", "join --credential-life=1m", "error: --credential-life=1m0s: want at least 10m"},
 		{"quota", "join --quota-leases=-1", "-1 leases: want at least 1 of each"},
@@ -114,10 +119,13 @@ func TestUsage(t *testing.T) {
 		{"no kubeconfig", "export db", "none: want --kubeconfig FILE, or the environment variable KUBECONFIG"},
 		{"no kubeconfig for a status", "status", "error: member: no kubeconfig at /"},
 		{"no such shell", "completion foo", `error: unknown command "foo" for "clusterset completion"`},
-		{"reserved label", "export db --label kubernetes.io/x=y", "error: --label kubernetes.io/x=y: want a valid label without a reserved prefix"},
+		{"reserved label", "export db --label kubernetes.io/x=y",
+			"error: --label kubernetes.io/x=y: want a valid label without a reserved prefix"},
 		{"annotation", "export db --annotation a/b/c=y", "error: --annotation a/b/c: want a valid key"},
-		{"use-clusterset-ip", "export db --use-clusterset-ip=perhaps", "error: --use-clusterset-ip=perhaps: want true or false"},
-		{"controller without broker", "controller", "error: no --broker: want the kubeconfig FILE with which this member reaches the broker"},
+		{"use-clusterset-ip", "export db --use-clusterset-ip=perhaps",
+			"error: --use-clusterset-ip=perhaps: want true or false"},
+		{"controller without broker", "controller",
+			"error: no --broker: want the kubeconfig FILE with which this member reaches the broker"},
 		{"option", "controller --vip some", `"some": want one of derived, cidr, none`},
 		{"too few words", "controller --lease 10s", `"10s": want 0, or two durations`},
 		{"service to wire to", "dns apply --service=x", "error: --service=x: want NAMESPACE/NAME"},
@@ -140,7 +148,8 @@ func TestUsage(t *testing.T) {
 	want(t, exitError, []string{"error: member: " + config + " has no current context: want --context, one of east, hub"},
 		"status", "--kubeconfig", config)
 	var out bytes.Buffer
-	if code := run(t.Context(), []string{"/usr/bin/kubectl-clusterset", "--help"}, genericiooptions.IOStreams{Out: &out, ErrOut: &out}); code != exitOK ||
+	if code := run(t.Context(), []string{"/usr/bin/kubectl-clusterset", "--help"},
+		genericiooptions.IOStreams{Out: &out, ErrOut: &out}); code != exitOK ||
 		!strings.Contains(out.String(), "kubectl clusterset [command]") {
 		t.Errorf("as a plugin: exit code %d\n%s", code, &out)
 	}
@@ -196,11 +205,13 @@ func TestControllerFlags(t *testing.T) {
 	}
 	config := controller.Defaults()
 	for _, x := range []struct{ option, value string }{
-		{"lease", "5s 30s"}, {"service_cidr", "10.0.0.0/16"}, {"service_cidr", "10.1.0.0/16 10.2.0.0/16"}, {"cluster_id", "east"},
+		{"lease", "5s 30s"}, {"service_cidr", "10.0.0.0/16"}, {"service_cidr", "10.1.0.0/16 10.2.0.0/16"},
+		{"cluster_id", "east"},
 	} {
 		set(t, &config, x.option, x.value)
 	}
-	if config.Renew != 5*time.Second || config.TTL != 30*time.Second || config.ClusterID != "east" || len(config.ServiceCIDRs) != 2 {
+	if config.Renew != 5*time.Second || config.TTL != 30*time.Second || config.ClusterID != "east" ||
+		len(config.ServiceCIDRs) != 2 {
 		t.Errorf("config = %+v, want the values of the flags", config)
 	}
 	v := &optionValue{option: controller.Options()[5], config: &config}
@@ -236,7 +247,8 @@ func TestPrintState(t *testing.T) {
 			LeaderRenewed: ago(3 * time.Second), CredentialExpires: ago(-23*time.Hour - 30*time.Minute),
 			Exports: admin.ExportState{Total: 3, Ready: 2, NotReady: 1, Reasons: map[string]int{"NoService": 1}},
 			Selection: []admin.SelectionState{
-				{Namespace: "shop", Name: "db", Preferred: "east, then east west", InUse: []string{"west"}, Hidden: []string{"east"}, Since: ago(2 * time.Minute)},
+				{Namespace: "shop", Name: "db", Preferred: "east, then east west", InUse: []string{"west"},
+					Hidden: []string{"east"}, Since: ago(2 * time.Minute)},
 				{Namespace: "shop", Name: "web", Preferred: "no cluster", InUse: []string{"east", "west"}},
 			},
 		},
@@ -245,14 +257,16 @@ func TestPrintState(t *testing.T) {
 			{
 				ClusterID: "east", Namespace: "clusterset-0123456789abcdef", Version: "v1.0.0", Merge: "kep",
 				Heartbeat: ago(4 * time.Second), HeartbeatAge: "4s", Services: 3, PodCIDRs: []string{"10.1.0.0/16", "fd01::/48"},
-				ServiceCIDRs: []string{"10.101.0.0/16"}, VIPCIDR: "243.0.0.0/16", KubeSystemUID: "22222222-2222-3333-4444-555555555555", This: true,
+				ServiceCIDRs: []string{"10.101.0.0/16"}, VIPCIDR: "243.0.0.0/16",
+				KubeSystemUID: "22222222-2222-3333-4444-555555555555", This: true,
 			},
 			{
 				ClusterID: "west", Namespace: "clusterset-fedcba9876543210", Version: "v1.0.1", Merge: "first",
 				Heartbeat: ago(5 * time.Minute), HeartbeatAge: "5m0s", Expired: true,
 				KubeSystemUID: "33333333-2222-3333-4444-555555555555",
 			},
-			{ClusterID: "xeno", Namespace: "clusterset-0000000000000000", Expired: true, KubeSystemUID: "44444444-2222-3333-4444-555555555555"},
+			{ClusterID: "xeno", Namespace: "clusterset-0000000000000000", Expired: true,
+				KubeSystemUID: "44444444-2222-3333-4444-555555555555"},
 		},
 		Conflicts: []admin.ConflictState{{
 			Namespace: "shop", Name: "db", Reason: "PortConflict,LabelsConflict", Message: "Conflicting ports.",
@@ -306,7 +320,10 @@ spec: {ports: [{port: 5432}]}
 ---
 apiVersion: v1
 kind: Service
-metadata: {name: derived-0123456789abcdef, namespace: shop, labels: {app.kubernetes.io/managed-by: controller.clusterset-dns.io}}
+metadata:
+  name: derived-0123456789abcdef
+  namespace: shop
+  labels: {app.kubernetes.io/managed-by: controller.clusterset-dns.io}
 spec: {ports: [{port: 5432}]}
 `
 
@@ -328,17 +345,20 @@ func TestCommands(t *testing.T) {
 	before := [2]map[string]bool{mustInventory(t, hub), mustInventory(t, east)}
 	broker, member := "--broker-kubeconfig="+hub.Kubeconfig(), "--kubeconfig="+east.Kubeconfig()
 
-	want(t, exitOK, []string{"customresourcedefinition.apiextensions.k8s.io/members.broker.clusterset-dns.io created (client dry run)"},
+	want(t, exitOK,
+		[]string{"customresourcedefinition.apiextensions.k8s.io/members.broker.clusterset-dns.io created (client dry run)"},
 		"broker", "init", broker, "--dry-run")
 	for _, verb := range []string{"export", "unexport"} {
 		want(t, exitError, []string{`error: ` + verb + ` db: this cluster has no CRD ServiceExport: run "clusterset join" first, which installs it`},
 			verb, "db", member, "-n", "default")
 	}
 	want(t, exitError, []string{`run "clusterset broker init" first`}, "join", broker, member, "--cluster-id=east", "--components=none")
-	want(t, exitOK, []string{"The broker is ready.", "clusterrole.rbac.authorization.k8s.io/clusterset-member created"}, "broker", "init", broker)
+	want(t, exitOK, []string{"The broker is ready.", "clusterrole.rbac.authorization.k8s.io/clusterset-member created"},
+		"broker", "init", broker)
 	want(t, exitOK, []string{"broker: member.broker.clusterset-dns.io/east created (server dry run)"},
 		"join", broker, member, "--cluster-id=east", "--components=none", "--dry-run=server")
-	want(t, exitOK, []string{"warning: no pod CIDRs found", "warning: the broker has a loopback address", "east is a member of clusterset fleet"},
+	want(t, exitOK, []string{"warning: no pod CIDRs found", "warning: the broker has a loopback address",
+		"east is a member of clusterset fleet"},
 		"join", broker, member, "--cluster-id=east", "--components=none", "--clusterset=fleet")
 
 	var done struct {
@@ -346,11 +366,14 @@ func TestCommands(t *testing.T) {
 		Result admin.JoinResult
 	}
 	out := want(t, exitOK, nil, "join", broker, member, "--components=none", "-o", "json")
-	if err := json.Unmarshal([]byte(out), &done); err != nil || done.Result.ClusterID != "east" || done.Steps[0].Action != admin.Unchanged {
+	if err := json.Unmarshal([]byte(out), &done); err != nil || done.Result.ClusterID != "east" ||
+		done.Steps[0].Action != admin.Unchanged {
 		t.Errorf("join -o json: %+v, error %v, want nothing changed", done, err)
 	}
-	want(t, exitOK, []string{"clusterproperty.about.k8s.io/clusterset.k8s.io\n"}, "join", broker, member, "--components=none", "-o", "name")
-	want(t, exitProblems, []string{"Clusterset:   fleet", "east (this)", "problem: no leader: no controller holds Lease clusterset-system/clusterset-controller"}, "status", member)
+	want(t, exitOK, []string{"clusterproperty.about.k8s.io/clusterset.k8s.io\n"}, "join", broker, member,
+		"--components=none", "-o", "name")
+	want(t, exitProblems, []string{"Clusterset:   fleet", "east (this)",
+		"problem: no leader: no controller holds Lease clusterset-system/clusterset-controller"}, "status", member)
 	want(t, exitOK, []string{"__start_clusterset"}, "completion", "bash")
 	completes(t, "east", "broker", "remove", broker, "")
 
@@ -367,12 +390,15 @@ func TestCommands(t *testing.T) {
 	noExportWhileLeaving(t, east, member)
 	t.Run("dns", func(t *testing.T) { dnsCommands(t, east, member) })
 	want(t, exitError, []string{`error: uninstall: this cluster is a member of clusterset "fleet": run "clusterset leave" first`}, "uninstall", member)
-	want(t, exitError, []string{"error: uninstall: the broker has members, east and 0 more: "}, "broker", "uninstall", broker)
+	want(t, exitError, []string{"error: uninstall: the broker has members, east and 0 more: "}, "broker", "uninstall",
+		broker)
 
-	want(t, exitOK, []string{"broker: member.broker.clusterset-dns.io/east deleted (client dry run)"}, "leave", broker, member, "--dry-run=client")
+	want(t, exitOK, []string{"broker: member.broker.clusterset-dns.io/east deleted (client dry run)"}, "leave", broker,
+		member, "--dry-run=client")
 	// This broker has no kube-controller-manager, so the test empties its namespace.
 	hub.EndNamespacesT(t)
-	want(t, exitOK, []string{"broker: member.broker.clusterset-dns.io/east deleted", "This cluster is no longer a member."}, "leave", broker, member)
+	want(t, exitOK, []string{"broker: member.broker.clusterset-dns.io/east deleted",
+		"This cluster is no longer a member."}, "leave", broker, member)
 	left, err := hub.Dynamic().Resource(namespaces).Get(t.Context(), done.Result.Namespace, metav1.GetOptions{})
 	if err != nil || left.GetAnnotations()["clusterset-dns.io/removed"] == "" {
 		t.Errorf("broker namespace %v, %v; want it with the mark", left, err)
@@ -380,7 +406,8 @@ func TestCommands(t *testing.T) {
 	want(t, exitOK, []string{"Clusterset:   not a member", "No problems found."}, "status", member)
 	want(t, exitOK, []string{"deleted"}, "broker", "remove", "east", broker)
 	want(t, exitError, []string{`error: remove: member "east" does not exist, and the broker has no other members`}, "broker", "remove", "east", broker)
-	want(t, exitOK, []string{"db -n shop created", "warning: this cluster is not a member of a clusterset: exports take effect when it has joined"},
+	want(t, exitOK, []string{"db -n shop created",
+		"warning: this cluster is not a member of a clusterset: exports take effect when it has joined"},
 		"export", "db", member, "-n", "shop")
 	t.Run("uninstall", func(t *testing.T) { uninstalls(t, hub, east, member, broker, before) })
 }
@@ -404,31 +431,40 @@ func exports(t *testing.T, east *controlplane.ControlPlane, member, administrato
 	completes(t, "shop", "export", member, "-n", "s")
 	want(t, exitOK, []string{"created (client dry run)"}, "export", "db", member, "-n", "shop", "--dry-run=client")
 	want(t, exitOK, []string{"created (server dry run)"}, "export", "db", member, "-n", "shop", "--dry-run=server")
-	want(t, exitOK, []string{"serviceexport.multicluster.x-k8s.io/db -n shop created"}, "export", "db", member, "-n", "shop", "--wait=false")
-	inVain(t, "error: export db: no controller has processed it yet: check that the controller of this cluster runs (clusterset status)",
+	want(t, exitOK, []string{"serviceexport.multicluster.x-k8s.io/db -n shop created"}, "export", "db", member, "-n",
+		"shop", "--wait=false")
+	inVain(t,
+		"error: export db: no controller has processed it yet: check that the controller of this cluster runs (clusterset status)",
 		"export", "db", member, "-n", "shop")
 	reconcile := func(name, valid, reason, ready, why, message string) {
 		t.Helper()
-		text := strings.NewReplacer("NAME", name, "VALID", valid, "REASON", reason, "READY", ready, "WHY", why, "MESSAGE", message).Replace(reconciled)
+		text := strings.NewReplacer("NAME", name, "VALID", valid, "REASON", reason, "READY", ready, "WHY", why, "MESSAGE",
+			message).Replace(reconciled)
 		if err := east.ApplyYAML(t.Context(), []byte(text)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	reconcile("db", "True", "Valid", "True", "Exported", "")
-	want(t, exitOK, []string{"db -n shop unchanged", "Each member with a namespace shop now resolves\n  db.shop.svc.clusterset.local\n"}, "export", "db", member, "-n", "shop")
+	want(t, exitOK, []string{"db -n shop unchanged",
+		"Each member with a namespace shop now resolves\n  db.shop.svc.clusterset.local\n"}, "export", "db", member, "-n",
+		"shop")
 	reconcile("ghost", "False", "NoService", "False", "Pending", "There is no Service ghost.")
 	want(t, exitError, []string{"error: export ghost: Valid is False, NoService: There is no Service ghost\n"},
 		"export", "ghost", member, "-n", "shop")
 	reconcile("late", "True", "Valid", "False", "Failed", "The broker rejects the export: no.")
 	inVain(t, "error: export late: Ready is False, Failed: The broker rejects the export: no; run \"clusterset status\"\n",
 		"export", "late", member, "-n", "shop")
-	want(t, exitOK, []string{"db -n shop updated", "The ServiceExports are written.", "\n  db.shop.svc.clusterset.local\n"},
+	want(t, exitOK, []string{"db -n shop updated", "The ServiceExports are written.",
+		"\n  db.shop.svc.clusterset.local\n"},
 		"export", "db", member, "-n", "shop", "--wait=false", "--label=tier=data")
 	completes(t, "db", "unexport", member, "-n", "shop", "")
-	want(t, exitProblems, []string{"Exports:      0 of 3 ready", "problem: export shop/db is not ready, NotReconciled: no controller has processed it yet\n",
+	want(t, exitProblems, []string{"Exports:      0 of 3 ready",
+		"problem: export shop/db is not ready, NotReconciled: no controller has processed it yet\n",
 		"problem: export shop/ghost is not ready, NoService: There is no Service ghost\n",
-		"problem: export shop/late is not ready, Failed: The broker rejects the export: no\n", "declares no pod CIDRs"}, "status", administrator)
-	want(t, exitOK, []string{"db -n shop deleted", "ghost -n shop deleted"}, "unexport", "db", "ghost", "late", member, "-n", "shop")
+		"problem: export shop/late is not ready, Failed: The broker rejects the export: no\n", "declares no pod CIDRs"},
+		"status", administrator)
+	want(t, exitOK, []string{"db -n shop deleted", "ghost -n shop deleted"}, "unexport", "db", "ghost", "late", member,
+		"-n", "shop")
 	want(t, exitOK, []string{"db -n shop unchanged (not found)"}, "unexport", "db", member, "-n", "shop")
 	for _, verb := range []string{"export", "unexport"} {
 		want(t, exitError, []string{"error: " + verb + ` db: namespace "nope" does not exist: want the namespace of the Service (-n)`}, verb, "db", member, "-n", "nope")
@@ -437,7 +473,8 @@ func exports(t *testing.T, east *controlplane.ControlPlane, member, administrato
 
 // dryRunsPredict goes from each set of flags to each other set; both dry runs predict what the real run does.
 func dryRunsPredict(t *testing.T, member string) {
-	given := []string{"", "--label=tier=data", "--label=tier=web", "--annotation=note=x", "--use-clusterset-ip=true", "--use-clusterset-ip=false"}
+	given := []string{"", "--label=tier=data", "--label=tier=web", "--annotation=note=x", "--use-clusterset-ip=true",
+		"--use-clusterset-ip=false"}
 	var path []string
 	for i, from := range given {
 		for _, to := range given[i+1:] {
@@ -470,7 +507,8 @@ func noExportWhileLeaving(t *testing.T, east *controlplane.ControlPlane, member 
 	mark := func(value string) {
 		t.Helper()
 		patch := []byte(`{"metadata":{"annotations":{"clusterset-dns.io/leaving":` + value + `}}}`)
-		_, err := east.Dynamic().Resource(v1beta1.Resource).Patch(t.Context(), "clusterset.k8s.io", types.MergePatchType, patch, metav1.PatchOptions{})
+		_, err := east.Dynamic().Resource(v1beta1.Resource).Patch(t.Context(), "clusterset.k8s.io", types.MergePatchType,
+			patch, metav1.PatchOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -13,7 +13,8 @@ import (
 	"github.com/clusterset-dns/clusterset/admin"
 )
 
-// An output prints the steps and the result of a command that writes: line by line, or with -o json and yaml all at the end.
+// An output prints the steps and the result of a command that writes: line by line, or with -o json and yaml all at the
+// end.
 type output struct {
 	*factory
 	dry, format string
@@ -72,8 +73,8 @@ func (o *output) suffix() string {
 // progress shows that a command waits for something.
 func (o *output) progress(what string) { fmt.Fprintln(o.ErrOut, what) }
 
-// rest completes an error that a command ends with after its first write: what is written stays. Formats that print the steps in the end
-// have printed nothing yet.
+// rest completes an error that a command ends with after its first write: what is written stays. Formats that print the
+// steps in the end have printed nothing yet.
 func (o *output) rest(err error) error {
 	var written []admin.Step
 	for _, s := range o.steps {

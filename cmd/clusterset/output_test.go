@@ -13,7 +13,8 @@ import (
 
 // An error after the first write says that what is written stays; the steps are printed then, whatever the format.
 func TestRest(t *testing.T) {
-	written, same := admin.Step{Action: admin.Created, Kind: "Member", Name: "east"}, admin.Step{Action: admin.Unchanged, Kind: "Member", Name: "west"}
+	written, same := admin.Step{Action: admin.Created, Kind: "Member", Name: "east"},
+		admin.Step{Action: admin.Unchanged, Kind: "Member", Name: "west"}
 	for _, tt := range []struct {
 		name, dry, format string
 		steps             []admin.Step
@@ -25,10 +26,14 @@ func TestRest(t *testing.T) {
 		{"a dry run", "server", "yaml", []admin.Step{written}, false, false},
 	} {
 		var errOut bytes.Buffer
-		o := &output{factory: &factory{IOStreams: genericiooptions.IOStreams{ErrOut: &errOut}}, dry: tt.dry, format: tt.format, steps: tt.steps}
+		o := &output{factory: &factory{IOStreams: genericiooptions.IOStreams{ErrOut: &errOut}}, dry: tt.dry,
+			format: tt.format, steps: tt.steps}
 		failed := errors.New("no")
 		err := o.rest(failed)
-		if says := strings.HasSuffix(err.Error(), "no; what the steps above name is written and stays: run the same command again to do the rest"); says != tt.says || !errors.Is(err, failed) {
+		if says := strings.HasSuffix(
+			err.Error(),
+			"no; what the steps above name is written and stays: run the same command again to do the rest"); says != tt.says ||
+			!errors.Is(err, failed) {
 			t.Errorf("%s: error %v, want that of before, and that something is written: %t", tt.name, err, tt.says)
 		}
 		if got := errOut.String(); tt.prints && got != written.String()+"\n" || !tt.prints && got != "" {

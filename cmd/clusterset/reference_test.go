@@ -13,8 +13,8 @@ import (
 
 // referenceFile is generated from the commands by "go generate".
 //
-// The generator is a part of this test and not cobra/doc: that package writes one file for each command, and importing it adds the
-// Markdown and man page libraries that it needs to our module. Nothing here is linked into a program.
+// The generator is a part of this test and not cobra/doc: that package writes one file for each command, and importing
+// it adds the Markdown and man page libraries that it needs to our module. Nothing here is linked into a program.
 const referenceFile = "../../docs/cli.md"
 
 // TestReference compares docs/cli.md with the commands. With -update it writes the file.
@@ -69,8 +69,8 @@ func reference(root *cobra.Command) string {
 	return b.String()
 }
 
-// documented returns c and the commands below it, without commands that only cobra needs. The shells of "completion" have no
-// sections of their own: their texts are those of cobra, and long.
+// documented returns c and the commands below it, without commands that only cobra needs. The shells of "completion"
+// have no sections of their own: their texts are those of cobra, and long.
 func documented(c *cobra.Command) []*cobra.Command {
 	all := []*cobra.Command{c}
 	if c.Name() == "completion" {
@@ -100,7 +100,8 @@ func writeCommand(b *strings.Builder, c *cobra.Command) {
 	}
 	fmt.Fprintf(b, "~~~\n%s\n~~~\n", usage)
 	if c.Example != "" {
-		fmt.Fprintf(b, "\nExamples:\n\n~~~ sh\n%s\n~~~\n", strings.ReplaceAll(strings.TrimPrefix(c.Example, "  "), "\n  ", "\n"))
+		fmt.Fprintf(b, "\nExamples:\n\n~~~ sh\n%s\n~~~\n", strings.ReplaceAll(strings.TrimPrefix(c.Example, "  "), "\n  ",
+			"\n"))
 	}
 	flags, title := c.NonInheritedFlags(), "Flags"
 	if !c.HasParent() {

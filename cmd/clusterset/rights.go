@@ -26,11 +26,12 @@ var grants = map[string]string{
 	"verify":    "deploy/verify/verify.yaml in each member",
 }
 
-// grantedBy completes the error of a command with what grants a right that is missing, unless the error names it. The text of the API server
-// has verb and resource.
+// grantedBy completes the error of a command with what grants a right that is missing, unless the error names it. The
+// text of the API server has verb and resource.
 func grantedBy(c *cobra.Command, err error) error {
 	// Quotas and policies answer Forbidden, too, in other words.
-	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), " cannot ") || strings.Contains(err.Error(), "deploy/") {
+	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), " cannot ") ||
+		strings.Contains(err.Error(), "deploy/") {
 		return err
 	}
 	for ; c.HasParent(); c = c.Parent() {

@@ -13,7 +13,8 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 )
 
-// bound returns the kubeconfig of a user who may do what a manifest below deploy grants, and nothing else, until the test is over.
+// bound returns the kubeconfig of a user who may do what a manifest below deploy grants, and nothing else, until the
+// test is over.
 func bound(t *testing.T, c *controlplane.ControlPlane, user, manifest, role string) string {
 	t.Helper()
 	text, err := os.ReadFile("../../deploy/" + manifest + ".yaml")

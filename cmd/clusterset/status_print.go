@@ -11,7 +11,8 @@ import (
 	"github.com/clusterset-dns/clusterset/admin"
 )
 
-// printState prints a state for people: the cluster, the members, the conflicts, and last, next to the prompt, what is wrong.
+// printState prints a state for people: the cluster, the members, the conflicts, and last, next to the prompt, what is
+// wrong.
 func printState(w io.Writer, s *admin.State, now time.Time, wide bool) error {
 	table := tabwriter.NewWriter(w, 0, 8, 3, ' ', 0)
 	if s.Cluster != nil {
@@ -96,7 +97,8 @@ func controllerText(c *admin.ClusterState, now time.Time) string {
 	case c.LeaderRenewed == nil || c.Leader == "":
 		return "no leader"
 	case c.LeaderExpired:
-		return fmt.Sprintf("no leader; the last one, %s, renewed its lease %s ago", c.Leader, roughly(now.Sub(*c.LeaderRenewed)))
+		return fmt.Sprintf("no leader; the last one, %s, renewed its lease %s ago", c.Leader,
+			roughly(now.Sub(*c.LeaderRenewed)))
 	}
 	text := fmt.Sprintf("leader %s, lease renewed %s ago", c.Leader, roughly(now.Sub(*c.LeaderRenewed)))
 	for _, f := range c.Frozen {

@@ -41,7 +41,8 @@ func watches(t *testing.T, member string) {
 	var out screen
 	code := make(chan int, 1)
 	go func() {
-		code <- run(ctx, []string{"clusterset", "status", "--watch", "--interval=20ms", member}, genericiooptions.IOStreams{Out: &out, ErrOut: &out})
+		code <- run(ctx, []string{"clusterset", "status", "--watch", "--interval=20ms", member},
+			genericiooptions.IOStreams{Out: &out, ErrOut: &out})
 	}()
 	shows := func(text string) {
 		t.Helper()

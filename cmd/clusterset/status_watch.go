@@ -13,7 +13,8 @@ import (
 	"github.com/clusterset-dns/clusterset/admin"
 )
 
-// watch shows the state until ctx ends (docs/spec/operations.md 2). A state that could not be read completely is shown, too.
+// watch shows the state until ctx ends (docs/spec/operations.md 2). A state that could not be read completely is shown,
+// too.
 func (s *statusCommand) watch(ctx context.Context, interval time.Duration) error {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
@@ -46,7 +47,8 @@ func (s *statusCommand) watch(ctx context.Context, interval time.Duration) error
 	}
 }
 
-// changeable is what has to differ for a state to be shown again: everything except ages and times that renew themselves.
+// changeable is what has to differ for a state to be shown again: everything except ages and times that renew
+// themselves.
 func changeable(state admin.State, incomplete error) string {
 	problems := strings.Join(state.Problems, "\n")
 	state.Members = append([]admin.MemberState{}, state.Members...)
@@ -88,7 +90,8 @@ func (s *statusCommand) append(state *admin.State, incomplete error, isFirst boo
 	return nil
 }
 
-// redraw shows the state in place of the one before. Lines are erased one by one: erasing the screen first makes it flicker.
+// redraw shows the state in place of the one before. Lines are erased one by one: erasing the screen first makes it
+// flicker.
 func (s *statusCommand) redraw(state *admin.State, incomplete error) error {
 	const home, eraseLine, eraseRest = "\x1b[H", "\x1b[K", "\x1b[J"
 	var text bytes.Buffer

@@ -68,7 +68,8 @@ func (e *exportCommand) unexport(ctx context.Context, name string) error {
 		return e.withdrawn(ctx, name, string(uid))
 	})
 	if errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("this cluster is still listed as exporting it after %s: check that the controller of this cluster runs (clusterset status)", e.timeout)
+		return fmt.Errorf(
+			"this cluster is still listed as exporting it after %s: check that the controller of this cluster runs (clusterset status)", e.timeout)
 	}
 	return err
 }

@@ -14,11 +14,12 @@ func newUninstall(f *factory) *cobra.Command {
 	c := &cobra.Command{
 		Use: "uninstall", Short: "Remove everything of clusterset from a cluster that has left", Args: cobra.NoArgs,
 		Long: `Remove everything of clusterset from a cluster that is not a member (any more): what "dns apply" has written, the cluster ID, policies, the
-namespace of the controller with all that is in it, namespaces that a killed "verify" has left, rights, imports that are left, and CRDs.
+namespace of the controller with all that is in it, namespaces that a killed "verify" has left, rights, imports that are
+left, and CRDs.
 
-What others have written or may use stays and is listed: a cluster ID or CRDs that clusterset has not written, forwarding of the zone that was pasted
-into the configuration of the cluster's DNS server, and CRDs that have objects. Rights and
-policies go by their names, also those that Helm or kubectl have installed: run "helm uninstall" first.
+What others have written or may use stays and is listed: a cluster ID or CRDs that clusterset has not written,
+forwarding of the zone that was pasted into the configuration of the cluster's DNS server, and CRDs that have objects.
+Rights and policies go by their names, also those that Helm or kubectl have installed: run "helm uninstall" first.
 ServiceExports belong to users: with --delete-exports they are deleted, too, and so are the CRDs then.
 
 The command waits until the API server has deleted the namespace. After an interruption, run it again. On a broker, run

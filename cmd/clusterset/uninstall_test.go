@@ -18,8 +18,8 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
-// inventory names every object of a cluster, of every kind that can be listed, except those that the API server makes and
-// removes by itself: Events, Leases, and the IPAddresses of Services.
+// inventory names every object of a cluster, of every kind that can be listed, except those that the API server makes
+// and removes by itself: Events, Leases, and the IPAddresses of Services.
 func inventory(ctx context.Context, c *controlplane.ControlPlane) (map[string]bool, error) {
 	client, err := discovery.NewDiscoveryClientForConfig(c.Config())
 	if err != nil {
@@ -36,7 +36,8 @@ func inventory(ctx context.Context, c *controlplane.ControlPlane) (map[string]bo
 			return nil, err
 		}
 		for _, r := range l.APIResources {
-			if !slices.Contains(r.Verbs, "list") || slices.Contains([]string{"events", "leases", "componentstatuses", "ipaddresses"}, r.Name) {
+			if !slices.Contains(r.Verbs, "list") || slices.Contains([]string{"events", "leases", "componentstatuses",
+				"ipaddresses"}, r.Name) {
 				continue
 			}
 			found, err := c.Dynamic().Resource(gv.WithResource(r.Name)).List(ctx, metav1.ListOptions{})
@@ -71,8 +72,8 @@ metadata:
   annotations: {clusterset-dns.io/verify-until: "2026-03-01T09:00:00Z"}
 `
 
-// undoesWiring: uninstall finds the DNS server of a cluster in another namespace, undoes what dns apply has written there, and names what was
-// pasted by hand.
+// undoesWiring: uninstall finds the DNS server of a cluster in another namespace, undoes what dns apply has written
+// there, and names what was pasted by hand.
 func undoesWiring(t *testing.T, east *controlplane.ControlPlane, member string) {
 	t.Helper()
 	text, err := os.ReadFile("../../admin/wiring/testdata/kubeadm.yaml")
@@ -80,7 +81,8 @@ func undoesWiring(t *testing.T, east *controlplane.ControlPlane, member string) 
 	server := strings.NewReplacer("kube-system", "shop", "10.96.0.10", "10.97.0.11").Replace(string(text))
 	must(t, east.ApplyYAML(t.Context(), []byte(server)))
 	const flag = "--dns-namespace=shop"
-	want(t, exitOK, []string{"configmap/coredns -n shop updated"}, "dns", "apply", member, flag, "--wait=false", "--ask=127.0.0.1:1")
+	want(t, exitOK, []string{"configmap/coredns -n shop updated"}, "dns", "apply", member, flag, "--wait=false",
+		"--ask=127.0.0.1:1")
 	_, out, _ := command(t, "uninstall", member, flag, "--dry-run")
 	if !strings.Contains(out, "configmap/coredns -n shop updated (data.Corefile) (client dry run)") {
 		t.Errorf("uninstall %s printed\n%s\nwant it to undo the wiring", flag, out)
@@ -114,8 +116,8 @@ func namesCreated(t *testing.T, east *controlplane.ControlPlane, member string) 
 	must(t, east.DeleteYAML(t.Context(), []byte(createdByController)))
 }
 
-// nothingLeft fails the test unless a cluster has what it had before, and besides only objects in the namespaces that the test has made for itself, or
-// with their names.
+// nothingLeft fails the test unless a cluster has what it had before, and besides only objects in the namespaces that
+// the test has made for itself, or with their names.
 func nothingLeft(t *testing.T, c *controlplane.ControlPlane, before map[string]bool, made ...string) {
 	t.Helper()
 	until.OK(t, "everything is gone", func(ctx context.Context) error {
@@ -125,7 +127,9 @@ func nothingLeft(t *testing.T, c *controlplane.ControlPlane, before map[string]b
 		}
 		var left []string
 		for name := range after {
-			own := slices.ContainsFunc(made, func(m string) bool { return strings.Contains(name, " "+m+"/") || strings.HasSuffix(name, "/"+m) })
+			own := slices.ContainsFunc(made, func(m string) bool {
+				return strings.Contains(name, " "+m+"/") || strings.HasSuffix(name, "/"+m)
+			})
 			if !before[name] && !own {
 				left = append(left, name)
 			}
@@ -138,7 +142,8 @@ func nothingLeft(t *testing.T, c *controlplane.ControlPlane, before map[string]b
 	})
 }
 
-// uninstalls removes everything from a cluster that has left and then from the broker. before is what both had at first. docs/spec/operations.md 6.
+// uninstalls removes everything from a cluster that has left and then from the broker. before is what both had at
+// first. docs/spec/operations.md 6.
 func uninstalls(t *testing.T, hub, east *controlplane.ControlPlane, member, broker string, before [2]map[string]bool) {
 	// What a verify that was killed has left.
 	if err := east.ApplyYAML(t.Context(), []byte(leftByVerify)); err != nil {
@@ -151,7 +156,8 @@ func uninstalls(t *testing.T, hub, east *controlplane.ControlPlane, member, brok
 		}
 	}
 	full := mustInventory(t, east)
-	want(t, exitProblems, []string{"namespace/clusterset-system deleted (client dry run)", "left: CustomResourceDefinition serviceexports.multicluster.x-k8s.io has objects, 1 of them\n"},
+	want(t, exitProblems, []string{"namespace/clusterset-system deleted (client dry run)",
+		"left: CustomResourceDefinition serviceexports.multicluster.x-k8s.io has objects, 1 of them\n"},
 		"uninstall", member, "--dry-run")
 	now := mustInventory(t, east)
 	for name := range full {
@@ -162,17 +168,23 @@ func uninstalls(t *testing.T, hub, east *controlplane.ControlPlane, member, brok
 	east.EndNamespacesT(t)
 	undoesWiring(t, east, member)
 	namesCreated(t, east, member)
-	want(t, exitProblems, []string{"clusterrole.rbac.authorization.k8s.io/clusterset-dns deleted", "left: CustomResourceDefinition serviceexports.multicluster.x-k8s.io has objects, 1 of them\n"},
+	want(t, exitProblems, []string{"clusterrole.rbac.authorization.k8s.io/clusterset-dns deleted",
+		"left: CustomResourceDefinition serviceexports.multicluster.x-k8s.io has objects, 1 of them\n"},
 		"uninstall", member)
 	// While the cluster is a broker, too, the CRD of the imports is that of the broker.
 	if err := east.ApplyYAML(t.Context(), crd.Members); err != nil {
 		t.Fatal(err)
 	}
-	out := want(t, exitProblems, []string{"left: CustomResourceDefinition serviceimports.multicluster.x-k8s.io is that of a broker, too\n"}, "uninstall", member, "--delete-exports", "--dry-run")
-	if strings.Contains(out, "customresourcedefinition.apiextensions.k8s.io/serviceimports.multicluster.x-k8s.io deleted") {
+	out := want(
+		t, exitProblems,
+		[]string{"left: CustomResourceDefinition serviceimports.multicluster.x-k8s.io is that of a broker, too\n"},
+		"uninstall", member, "--delete-exports", "--dry-run")
+	if strings.Contains(
+		out, "customresourcedefinition.apiextensions.k8s.io/serviceimports.multicluster.x-k8s.io deleted") {
 		t.Errorf("the CRD of a broker is deleted:\n%s", out)
 	}
-	definitions := east.Dynamic().Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
+	definitions := east.Dynamic().Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1",
+		Resource: "customresourcedefinitions"})
 	if err := definitions.Delete(t.Context(), "members.broker.clusterset-dns.io", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -180,11 +192,13 @@ func uninstalls(t *testing.T, hub, east *controlplane.ControlPlane, member, brok
 		_, err := definitions.Get(ctx, "members.broker.clusterset-dns.io", metav1.GetOptions{})
 		return gone(err)
 	})
-	want(t, exitOK, []string{"serviceexport.multicluster.x-k8s.io/db -n shop deleted", "Nothing of clusterset is left."}, "uninstall", member, "--delete-exports")
+	want(t, exitOK, []string{"serviceexport.multicluster.x-k8s.io/db -n shop deleted", "Nothing of clusterset is left."},
+		"uninstall", member, "--delete-exports")
 	want(t, exitOK, []string{"Nothing of clusterset is left."}, "uninstall", member)
 	nothingLeft(t, east, before[1], "shop", "kube-system", "planted")
 
-	want(t, exitOK, []string{"customresourcedefinition.apiextensions.k8s.io/members.broker.clusterset-dns.io deleted", "Nothing of clusterset is left."}, "broker", "uninstall", broker)
+	want(t, exitOK, []string{"customresourcedefinition.apiextensions.k8s.io/members.broker.clusterset-dns.io deleted",
+		"Nothing of clusterset is left."}, "broker", "uninstall", broker)
 	want(t, exitOK, []string{"Nothing of clusterset is left."}, "broker", "uninstall", broker)
 	nothingLeft(t, hub, before[0], "planted")
 }

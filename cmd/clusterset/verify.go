@@ -29,17 +29,18 @@ func newVerify(f *factory) *cobra.Command {
 	c := &cobra.Command{
 		Use: "verify", Short: "Check that services of each member work in each other one", Args: cobra.NoArgs,
 		Long: `Check in each ordered pair of members that a service works: it is exported, imported, resolves by the DNS of the importing cluster, can be
-reached by TCP and UDP in each IP family, as a service with an address and as a host of a headless one, and is gone when it is no longer
-exported. The members are the cluster that the flags of kubectl select, and those of --contexts.
+reached by TCP and UDP in each IP family, as a service with an address and as a host of a headless one, and is gone when
+it is no longer exported. The members are the cluster that the flags of kubectl select, and those of --contexts.
 
-The command says what is at fault first: Pods that do not run, a controller, DNS, or the network. It uses a namespace of its own in each
-member and the image of the member's controller, and removes everything in the end, also after Ctrl-C. What a run has left that was killed,
-the next one removes when the time of that run is over, and --cleanup at once.
+The command says what is at fault first: Pods that do not run, a controller, DNS, or the network. It uses a namespace of
+its own in each member and the image of the member's controller, and removes everything in the end, also after Ctrl-C.
+What a run has left that was killed, the next one removes when the time of that run is over, and --cleanup at once.
 
-With --no-pods it runs no Pods. Then it checks export, import, withdrawal and, of the DNS servers that --dns-server names, names.
+With --no-pods it runs no Pods. Then it checks export, import, withdrawal and, of the DNS servers that --dns-server
+names, names.
 
-docs/troubleshooting.md has all codes. deploy/verify/verify.yaml has the rights. Exit codes: 0, everything works; 1, the command failed or
-was interrupted; 2, something does not work, or could not be checked or removed.`,
+docs/troubleshooting.md has all codes. deploy/verify/verify.yaml has the rights. Exit codes: 0, everything works; 1, the
+command failed or was interrupted; 2, something does not work, or could not be checked or removed.`,
 		Example: `  clusterset verify --context east --contexts west,north
   clusterset verify --context east --contexts west --no-pods --dns-server west=10.2.0.10 -o junit
   clusterset verify --context east --contexts west --cleanup`,
@@ -52,11 +53,15 @@ was interrupted; 2, something does not work, or could not be checked or removed.
 	flags.StringVar(&v.options.Zone, "zone", v.options.Zone, "`ZONE` of the clusterset")
 	flags.StringVar(&v.options.Namespace, "controller-namespace", v.options.Namespace, "`NAMESPACE` of the controllers in their clusters")
 	flags.DurationVar(&v.options.Timeout, "timeout", v.options.Timeout, "`DURATION` after which a step counts as failed")
-	flags.BoolVar(&v.cleanup, "cleanup", false, "only remove what earlier runs have left, also of one that may be going on")
+	flags.BoolVar(
+		&v.cleanup, "cleanup", false, "only remove what earlier runs have left, also of one that may be going on")
 	flags.StringVarP(&v.format, "output", "o", "", "`FORMAT` of the output: json, yaml or junit; default: text")
 	completeWords(c, "output", "json", "yaml", "junit")
 	completeBy(c, "controller-namespace", f.completeNamespaces)
-	completeBy(c, "contexts", completeContexts(func() (clientcmdapi.Config, error) { return f.kube.ToRawKubeConfigLoader().RawConfig() }))
+	completeBy(c, "contexts", completeContexts(func() (clientcmdapi.Config,
+		error) {
+		return f.kube.ToRawKubeConfigLoader().RawConfig()
+	}))
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if err := checkFormat(v.format, "", "json", "yaml", "junit"); err != nil {
 			return err

@@ -17,7 +17,8 @@ import (
 
 // newVerifyPod returns what the Pods of "verify" run. It is hidden: its flags may change with each version.
 func newVerifyPod(f *factory) *cobra.Command {
-	c := &cobra.Command{Use: "verify-pod", Short: "What the Pods of clusterset verify run", Hidden: true, Args: cobra.NoArgs, RunE: help}
+	c := &cobra.Command{Use: "verify-pod", Short: "What the Pods of clusterset verify run", Hidden: true,
+		Args: cobra.NoArgs, RunE: help}
 	c.AddCommand(newVerifyServe(f), newVerifyAsk(f))
 	return c
 }

@@ -28,7 +28,8 @@ import (
 // leaves fails if a run has left a namespace.
 func (d *node) leaves(t *testing.T, want ...string) {
 	t.Helper()
-	all, err := d.Dynamic().Resource(namespaces).List(t.Context(), metav1.ListOptions{LabelSelector: "app.kubernetes.io/managed-by=clusterset-verify"})
+	all, err := d.Dynamic().Resource(namespaces).List(t.Context(),
+		metav1.ListOptions{LabelSelector: "app.kubernetes.io/managed-by=clusterset-verify"})
 	must(t, err)
 	var got []string
 	for _, n := range all.Items {
@@ -64,7 +65,8 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: clusters
 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: verifier}]
 `
 
-// verifies checks two members with the rights that deploy/verify grants. Their controllers and DNS servers run. There is no kubelet.
+// verifies checks two members with the rights that deploy/verify grants. Their controllers and DNS servers run. There
+// is no kubelet.
 func verifies(t *testing.T, east, west *node) {
 	manifest, err := os.ReadFile("../../deploy/verify/verify.yaml")
 	must(t, err)
@@ -77,21 +79,26 @@ func verifies(t *testing.T, east, west *node) {
 	}
 	verifier := merged(t, users[0], users[1])
 	with := func(more ...string) []string {
-		return append([]string{"verify", "--kubeconfig=" + verifier, "--context=east", "--contexts=west", "--timeout=3m"}, more...)
+		return append([]string{"verify", "--kubeconfig=" + verifier, "--context=east", "--contexts=west", "--timeout=3m"},
+			more...)
 	}
 	stranger, err := east.UserKubeconfig("stranger")
 	must(t, err)
-	want(t, exitError, []string{"error: verify: east: the right to get clusterproperties.about.k8s.io is missing; deploy/verify/verify.yaml"},
+	want(t, exitError,
+		[]string{"error: verify: east: the right to get clusterproperties.about.k8s.io is missing; deploy/verify/verify.yaml"},
 		"verify", "--kubeconfig="+merged(t, stranger, users[1]), "--context=east", "--contexts=west")
-	want(t, exitError, []string{"error: verify: 1 members: want 2 or more"}, "verify", "--kubeconfig="+verifier, "--context=east")
-	want(t, exitError, []string{"error: --dns-server=north=10.0.0.1: want CONTEXT=ADDRESS[:PORT]"}, with("--dns-server=north=10.0.0.1")...)
+	want(t, exitError, []string{"error: verify: 1 members: want 2 or more"}, "verify", "--kubeconfig="+verifier,
+		"--context=east")
+	want(t, exitError, []string{"error: --dns-server=north=10.0.0.1: want CONTEXT=ADDRESS[:PORT]"},
+		with("--dns-server=north=10.0.0.1")...)
 
 	// What is left of a run that was killed goes with the next one, what belongs to another run stays.
 	east.leftover(t, "clusterset-verify-old", time.Now().Add(-time.Minute))
 	west.leftover(t, "clusterset-verify-young", time.Now().Add(time.Hour))
 	noPods := with("--no-pods", "--dns-server=east="+east.resolver, "--dns-server=west="+west.resolver)
 	want(t, exitOK, []string{
-		"removing namespace clusterset-verify-old, which an earlier run has left", "namespace clusterset-verify-young belongs to a run that may go on",
+		"removing namespace clusterset-verify-old, which an earlier run has left",
+		"namespace clusterset-verify-young belongs to a run that may go on",
 		"east   west   ClusterSetIP export", "verified: 16 checks of 2 pairs of members worked.",
 	}, noPods...)
 	east.leaves(t)
@@ -102,7 +109,8 @@ func verifies(t *testing.T, east, west *node) {
 	// With little time, so that nothing is waited for in vain; on a slow machine a later run has more.
 	timeout := 3 * time.Second
 	short := func(more ...string) []string {
-		args := append([]string{"verify", "--kubeconfig=" + verifier, "--context=east", "--contexts=west", "--timeout=" + timeout.String()}, more...)
+		args := append([]string{"verify", "--kubeconfig=" + verifier, "--context=east", "--contexts=west",
+			"--timeout=" + timeout.String()}, more...)
 		timeout *= 2
 		return args
 	}
@@ -112,30 +120,32 @@ func verifies(t *testing.T, east, west *node) {
 		if err := json.Unmarshal([]byte(out), &report); err != nil {
 			return fmt.Errorf("%w in\n%s%s", err, out, errOut)
 		}
-		if v := report.Verdict; v.Code != reason.PodsNotRunning || v.Layer != verify.LayerPods || !strings.Contains(v.Sentence, "on no Node") ||
+		if v := report.Verdict; v.Code != reason.PodsNotRunning || v.Layer != verify.LayerPods ||
+			!strings.Contains(v.Sentence, "on no Node") ||
 			!strings.Contains(out, "web-1 is exported") {
 			return fmt.Errorf("%s%s, want %s, and the exports", out, errOut, reason.PodsNotRunning)
 		}
 		return nil
 	})
 	timeout = 3 * time.Second
-	until.OK(t, "a name server that does not answer in west is a problem of DNS from east to west", func(context.Context) error {
-		_, out, errOut := command(t, short("--no-pods", "--dns-server=west=127.0.0.1:1", "-o=junit")...)
-		var suite junitSuite
-		if err := xml.Unmarshal([]byte(out), &suite); err != nil {
-			return fmt.Errorf("%w in\n%s%s", err, out, errOut)
-		}
-		var failed []string
-		for _, c := range suite.Cases {
-			if c.Failure != nil && strings.HasSuffix(c.Name, " dns") {
-				failed = append(failed, c.Class+" "+c.Failure.Type)
+	until.OK(t, "a name server that does not answer in west is a problem of DNS from east to west",
+		func(context.Context) error {
+			_, out, errOut := command(t, short("--no-pods", "--dns-server=west=127.0.0.1:1", "-o=junit")...)
+			var suite junitSuite
+			if err := xml.Unmarshal([]byte(out), &suite); err != nil {
+				return fmt.Errorf("%w in\n%s%s", err, out, errOut)
 			}
-		}
-		if got := strings.Join(failed, ", "); got != "east to west dns-unreachable" {
-			return fmt.Errorf("failures of DNS %q in\n%s%s", got, out, errOut)
-		}
-		return nil
-	})
+			var failed []string
+			for _, c := range suite.Cases {
+				if c.Failure != nil && strings.HasSuffix(c.Name, " dns") {
+					failed = append(failed, c.Class+" "+c.Failure.Type)
+				}
+			}
+			if got := strings.Join(failed, ", "); got != "east to west dns-unreachable" {
+				return fmt.Errorf("failures of DNS %q in\n%s%s", got, out, errOut)
+			}
+			return nil
+		})
 	want(t, exitOK, nil, with("--cleanup")...)
 	findsStoppedController(t, west, short)
 	interrupted(t, east, west, with())

@@ -17,7 +17,8 @@ func newVersion(f *factory) *cobra.Command {
 	}
 }
 
-// programVersion returns the version set at build time, or else the one that the Go toolchain recorded, or else "devel".
+// programVersion returns the version set at build time, or else the one that the Go toolchain recorded, or else
+// "devel".
 func programVersion() string {
 	build, ok := debug.ReadBuildInfo()
 	switch {

@@ -11,8 +11,8 @@ import (
 	"github.com/coredns/coredns/coremain"
 )
 
-// version is the version of clusterset. A release sets it with -ldflags "-X main.version=v1.2.3". Without it, the version that the Go
-// toolchain recorded is used.
+// version is the version of clusterset. A release sets it with -ldflags "-X main.version=v1.2.3". Without it, the
+// version that the Go toolchain recorded is used.
 var version string
 
 func init() {
@@ -31,7 +31,8 @@ func main() {
 	coremain.Run()
 }
 
-// appVersion returns the version of CoreDNS, followed by ours or, if that is empty, by the one that the Go toolchain recorded.
+// appVersion returns the version of CoreDNS, followed by ours or, if that is empty, by the one that the Go toolchain
+// recorded.
 func appVersion(ours string, build *debug.BuildInfo) string {
 	ours = cmp.Or(ours, build.Main.Version)
 	if ours == "" || ours == "(devel)" {

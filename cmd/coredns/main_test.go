@@ -17,8 +17,8 @@ import (
 // upstream is the plugin chain of CoreDNS itself: this variable is set before any init function of package main runs.
 var upstream = dnsserver.Directives
 
-// omitted are the plugins that are not compiled in: they need one vendor's service or a data file of their own, translate addresses,
-// or accept updates, which a DNS server of a clusterset does not do.
+// omitted are the plugins that are not compiled in: they need one vendor's service or a data file of their own,
+// translate addresses, or accept updates, which a DNS server of a clusterset does not do.
 var omitted = []string{"azure", "clouddns", "dynupdate", "etcd", "geoip", "nomad", "route53", "siit"}
 
 func TestDirectivesKeepTheOrderOfCoreDNS(t *testing.T) {
@@ -61,7 +61,8 @@ func TestAppVersion(t *testing.T) {
 	}{
 		{"release", "v1.2.3", stamped, coremain.CoreVersion + "+clusterset-v1.2.3"},
 		{"stamped by the toolchain", "", stamped, coremain.CoreVersion + "+clusterset-v0.0.0-20260102030405-0123456789ab"},
-		{"outside a repository", "", &debug.BuildInfo{Main: debug.Module{Version: "(devel)"}}, coremain.CoreVersion + "+clusterset-devel"},
+		{"outside a repository", "", &debug.BuildInfo{Main: debug.Module{Version: "(devel)"}},
+			coremain.CoreVersion + "+clusterset-devel"},
 		{"nothing known", "", &debug.BuildInfo{}, coremain.CoreVersion + "+clusterset-devel"},
 	} {
 		if got := appVersion(tt.ours, tt.build); got != tt.want {
@@ -71,7 +72,8 @@ func TestAppVersion(t *testing.T) {
 }
 
 func TestCommit(t *testing.T) {
-	build := &debug.BuildInfo{Settings: []debug.BuildSetting{{Key: "vcs", Value: "git"}, {Key: "vcs.revision", Value: "0123abc"}}}
+	build := &debug.BuildInfo{Settings: []debug.BuildSetting{{Key: "vcs", Value: "git"},
+		{Key: "vcs.revision", Value: "0123abc"}}}
 	if got := commit(build); got != "0123abc" {
 		t.Errorf("commit = %q, want 0123abc", got)
 	}

@@ -59,9 +59,9 @@ import (
 	_ "github.com/clusterset-dns/clusterset"
 )
 
-// directives is the order of the plugin chain: a query passes the plugins from the first to the last. It is the order of CoreDNS
-// (plugin.cfg) without the plugins that need one vendor's service, and with clusterset right before kubernetes: if both serve
-// clusterset.local, clusterset answers.
+// directives is the order of the plugin chain: a query passes the plugins from the first to the last. It is the order
+// of CoreDNS (plugin.cfg) without the plugins that need one vendor's service, and with clusterset right before
+// kubernetes: if both serve clusterset.local, clusterset answers.
 var directives = []string{
 	"root",
 	"metadata",

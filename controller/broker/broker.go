@@ -1,5 +1,5 @@
-// Package broker is the broker of a clusterset as one member sees it: what all members publish there, validated object by
-// object (docs/spec/controller.md 9), and what this member writes to its own namespace.
+// Package broker is the broker of a clusterset as one member sees it: what all members publish there, validated object
+// by object (docs/spec/controller.md 9), and what this member writes to its own namespace.
 //
 //	broker API server                       validate                              reads
 //	Namespaces, Members      --watch-->  which namespace belongs to        --> Members, State
@@ -14,8 +14,8 @@
 // Every object is decoded and validated by itself: a hostile member's object is rejected, reported once for each of its
 // versions, and costs no other member anything.
 //
-// Use: [New] makes a Broker without contacting it. [Broker.Handle] says who is notified. [Broker.Run] follows the broker until
-// its context ends, however often and long the broker is away; reads return what was known last.
+// Use: [New] makes a Broker without contacting it. [Broker.Handle] says who is notified. [Broker.Run] follows the
+// broker until its context ends, however often and long the broker is away; reads return what was known last.
 package broker
 
 import (
@@ -52,8 +52,8 @@ type Config struct {
 	Barrier   *logging.Barrier // nil counts and logs no panic
 	Noted     wellknown.Noted  // by an earlier process
 
-	// Interval is the time between two checks of the broker, 10 s if 0. The link is lost after Silence without contact, 25 s if
-	// 0.
+	// Interval is the time between two checks of the broker, 10 s if 0. The link is lost after Silence without contact, 25
+	// s if 0.
 	Interval, Silence time.Duration
 }
 
@@ -63,12 +63,13 @@ type Change struct {
 	Member  string // its namespace on the broker
 	Initial bool   // the first list is being read
 	Listed  bool   // of an inventory entry
-	Altered bool   // by another member, of an entry or a record, without an end of an export or other slices: it may do so at any rate
-	Urgent  bool   // a slice of another member lost its last ready endpoint, or an export ended
+	// by another member, of an entry or a record, without an end of an export or other slices: it may do so at any rate
+	Altered bool
+	Urgent  bool // a slice of another member lost its last ready endpoint, or an export ended
 }
 
-// Handlers are notified of what happens on the broker, from several goroutines. They should return soon; any of them may be
-// nil.
+// Handlers are notified of what happens on the broker, from several goroutines. They should return soon; any of them
+// may be nil.
 type Handlers struct {
 	// Changed: a record, a slice or an inventory entry of some member was added, changed or deleted.
 	Changed func(Change)
@@ -80,14 +81,15 @@ type Handlers struct {
 	Rejected func(merge.Rejection)
 }
 
-// A Broker is the broker of one clusterset. The objects that it returns are shared with its caches: callers must not change
-// them. All methods may be called by several goroutines, but [Broker.Handle] is called once and before [Broker.Run].
+// A Broker is the broker of one clusterset. The objects that it returns are shared with its caches: callers must not
+// change them. All methods may be called by several goroutines, but [Broker.Handle] is called once and before
+// [Broker.Run].
 //
-// Its methods are in files by their job: watch.go (informers to handlers), validate.go (which objects count), read.go and view.go (from the
-// caches), write.go (to the own namespace), state.go (does this cluster belong to the clusterset) and removal.go (was it removed).
-// Reads answer from the caches at any time: before the first list with nothing, while the broker is away with what was known
-// last. Nobody acts on objects that the broker lost, or has in an older copy (package protocol). The overlays add this member's own writes to the caches,
-// until the watch has delivered them.
+// Its methods are in files by their job: watch.go (informers to handlers), validate.go (which objects count), read.go
+// and view.go (from the caches), write.go (to the own namespace), state.go (does this cluster belong to the clusterset)
+// and removal.go (was it removed). Reads answer from the caches at any time: before the first list with nothing, while
+// the broker is away with what was known last. Nobody acts on objects that the broker lost, or has in an older copy
+// (package protocol). The overlays add this member's own writes to the caches, until the watch has delivered them.
 type Broker struct {
 	cfg      Config
 	handlers Handlers // set before Run; each is a function
@@ -179,10 +181,12 @@ func (b *Broker) follow() {
 	})
 	b.slices = b.set.Add(&discoveryv1.EndpointSlice{}, apiserver.WatchOptions{
 		Labels: mcsv1beta1.LabelSourceCluster, Transform: dropUnusedOfSlice(b.cfg.Namespace),
-		Indexers: cache.Indexers{byService: sliceService, byOwner: sliceOwner, cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
+		Indexers: cache.Indexers{byService: sliceService, byOwner: sliceOwner,
+			cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
 	})
 	b.inventories = b.set.Add(&v1alpha1.Inventory{}, apiserver.WatchOptions{
-		Transform: dropUnused, Undecodable: undecodable, Indexers: cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
+		Transform: dropUnused, Undecodable: undecodable,
+		Indexers: cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
 	})
 	b.leases = b.set.Add(&coordinationv1.Lease{}, apiserver.WatchOptions{
 		Labels: broker.LabelManagedBy + "=" + broker.ManagedBy, Fields: "metadata.name=" + broker.HeartbeatName,
@@ -210,8 +214,8 @@ var (
 // Synced reports whether members, their namespaces, records, slices and inventories were listed once.
 func (b *Broker) Synced() bool { return b.set.Synced(synced...) }
 
-// MayExport returns nil if records, slices and inventories can be compared with what the broker has: all are followed, and were listed
-// once. Other watches may fail.
+// MayExport returns nil if records, slices and inventories can be compared with what the broker has: all are followed,
+// and were listed once. Other watches may fail.
 func (b *Broker) MayExport() error {
 	switch err := b.failure(watchRecords, watchSlices, watchInventories); {
 	case err != nil:
@@ -242,8 +246,8 @@ func (b *Broker) Waiting() string { return b.set.Waiting(synced...) }
 // ListAnew lists all kinds anew after a restore of the broker.
 func (b *Broker) ListAnew() { b.set.ListAnew() }
 
-// Distrust makes each own object that the broker has now older than what this cluster wrote, so that it is written again. It is for a process that does not
-// know what the broker has lost, as an earlier process wrote it.
+// Distrust makes each own object that the broker has now older than what this cluster wrote, so that it is written
+// again. It is for a process that does not know what the broker has lost, as an earlier process wrote it.
 func (b *Broker) Distrust() { b.stamps.raise() }
 
 // rolledBack forgets our own writes after the broker was restored: its state may not have them.

@@ -110,7 +110,8 @@ func labels(id string, svc types.NamespacedName) map[string]string {
 
 func record(id string, svc types.NamespacedName) *v1alpha1.ExportedService {
 	return &v1alpha1.ExportedService{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespaceOf(id), Name: svc.Name + "." + svc.Namespace, Labels: labels(id, svc)},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespaceOf(id), Name: svc.Name + "." + svc.Namespace,
+			Labels: labels(id, svc)},
 		Spec: v1alpha1.ExportedServiceSpec{
 			Namespace: svc.Namespace, Name: svc.Name, Type: v1alpha1.ClusterSetIP,
 			Ports:      []v1alpha1.ServicePort{{Name: "pg", Protocol: corev1.ProtocolTCP, Port: 5432}},
@@ -150,8 +151,9 @@ func slice(id string, svc types.NamespacedName, source string) *discoveryv1.Endp
 func lease(id string, at time.Time) *coordinationv1.Lease {
 	renewed := metav1.NewMicroTime(at)
 	return &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespaceOf(id), Name: api.HeartbeatName, Labels: map[string]string{api.LabelManagedBy: api.ManagedBy}},
-		Spec:       coordinationv1.LeaseSpec{RenewTime: &renewed},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespaceOf(id), Name: api.HeartbeatName,
+			Labels: map[string]string{api.LabelManagedBy: api.ManagedBy}},
+		Spec: coordinationv1.LeaseSpec{RenewTime: &renewed},
 	}
 }
 
@@ -176,7 +178,8 @@ func connect(t *testing.T, cfg *rest.Config, set ...func(*broker.Config)) *link 
 	t.Helper()
 	before, sole := goleak.IgnoreCurrent(), running.Add(1) == 1
 	l := &link{
-		T: t, changed: make(map[types.NamespacedName]int), urgent: make(map[types.NamespacedName]int), altered: make(map[types.NamespacedName]int), properties: make(map[string]int),
+		T: t, changed: make(map[types.NamespacedName]int), urgent: make(map[types.NamespacedName]int),
+		altered: make(map[types.NamespacedName]int), properties: make(map[string]int),
 	}
 	c := broker.Config{
 		REST: cfg, Namespace: namespaceOf("east"), ClusterID: "east", Log: logtest.To(t, ""),
@@ -269,7 +272,8 @@ func TestBroker(t *testing.T) {
 		test func(*testing.T, admin)
 	}{
 		{"read", testRead}, {"write", testWrite}, {"heartbeats", testHeartbeats}, {"malicious", testMalicious},
-		{"undecodable", testUndecodable}, {"one watch fails", testOneWatch}, {"VIPs", testVIPs}, {"aggregate view", testView}, {"expelled", testExpelled},
+		{"undecodable", testUndecodable}, {"one watch fails", testOneWatch}, {"VIPs", testVIPs},
+		{"aggregate view", testView}, {"expelled", testExpelled},
 		{"lost", testLost}, {"restored", testRestored}, {"membership", testMembership},
 	} {
 		if !t.Run(tt.name, func(t *testing.T) { tt.test(t, admin{t, a.cp, a.c}) }) {
@@ -279,7 +283,8 @@ func TestBroker(t *testing.T) {
 }
 
 func testRead(t *testing.T, a admin) {
-	a.apply(record("east", db), record("west", db), slice("west", db, "db-1"), slice("west", db, "db-2"), slice("west", web, "web-1"))
+	a.apply(record("east", db), record("west", db), slice("west", db, "db-1"), slice("west", db, "db-2"),
+		slice("west", web, "web-1"))
 	l := connect(t, a.cp.Config())
 	until.True(t, "synced and admitted", func() bool {
 		s := l.State()
@@ -290,8 +295,10 @@ func testRead(t *testing.T, a admin) {
 	must(t, a.c.Get(t.Context(), stored, namespaceOf("west"), "db.shop"))
 	ns := &corev1.Namespace{}
 	must(t, a.c.Get(t.Context(), ns, "", namespaceOf("west")))
-	want := merge.Record{Cluster: "west", Admitted: ns.CreationTimestamp, Created: stored.CreationTimestamp, Spec: stored.Spec}
-	if !got.Admitted.Equal(&want.Admitted) || !got.Created.Equal(&want.Created) || !reflect.DeepEqual(got.Spec.Ports, want.Spec.Ports) {
+	want := merge.Record{Cluster: "west", Admitted: ns.CreationTimestamp, Created: stored.CreationTimestamp,
+		Spec: stored.Spec}
+	if !got.Admitted.Equal(&want.Admitted) || !got.Created.Equal(&want.Created) ||
+		!reflect.DeepEqual(got.Spec.Ports, want.Spec.Ports) {
 		t.Errorf("record = %+v, want %+v", got, want)
 	}
 	if got := l.Slices(db, "west"); len(got) != 2 || got[0].Name > got[1].Name || len(got[0].ManagedFields) > 0 {
@@ -322,8 +329,12 @@ func testRead(t *testing.T, a admin) {
 	}
 	urgentAndAltered(t, a, l)
 	members := l.count(func() int { return l.membersChanged })
-	must(t, l.SetStatus(t.Context(), v1alpha1.MemberStatus{Properties: []v1alpha1.Property{{Name: "tier", Value: "gold"}}}))
-	until.True(t, "other properties of east", func() bool { return l.count(func() int { return l.properties["east"] }) > 0 })
+	must(t, l.SetStatus(t.Context(), v1alpha1.MemberStatus{Properties: []v1alpha1.Property{{Name: "tier",
+		Value: "gold"}}}))
+	until.True(t, "other properties of east", func() bool {
+		return l.count(
+			func() int { return l.properties["east"] }) > 0
+	})
 	if n := l.count(func() int { return l.membersChanged }); n != members {
 		t.Errorf("%d changes of members by other properties, want none", n-members)
 	}
@@ -332,8 +343,9 @@ func testRead(t *testing.T, a admin) {
 	}
 }
 
-// urgentAndAltered changes slices, inventories and the record of db. A change is urgent if a slice of another member loses its last ready endpoint,
-// or an inventory drops the service. It is altered if another member can make it at any rate.
+// urgentAndAltered changes slices, inventories and the record of db. A change is urgent if a slice of another member
+// loses its last ready endpoint, or an inventory drops the service. It is altered if another member can make it at any
+// rate.
 func urgentAndAltered(t *testing.T, a admin, l *link) {
 	t.Helper()
 	two := slice("west", db, "db-3")
@@ -341,7 +353,8 @@ func urgentAndAltered(t *testing.T, a admin, l *link) {
 	notReady := slice("west", db, "db-3")
 	notReady.Endpoints[0].Conditions.Ready = new(false)
 	listing, narrowed, headless, own := record("west", db), record("west", db), record("west", db), record("east", db)
-	narrowed.Spec.ToClusters = []v1alpha1.ClusterSelector{{MatchProperties: []v1alpha1.Property{{Name: "region", Value: "eu"}}}}
+	narrowed.Spec.ToClusters = []v1alpha1.ClusterSelector{{MatchProperties: []v1alpha1.Property{{Name: "region",
+		Value: "eu"}}}}
 	listing.Spec.Slices = []string{"0123456789abcdef"}
 	headless.Spec.Type, own.Spec.Type = v1alpha1.Headless, v1alpha1.Headless
 	const urgent, altered = "urgent", "altered"
@@ -377,13 +390,18 @@ func urgentAndAltered(t *testing.T, a admin, l *link) {
 		step.make()
 		until.True(t, step.change, func() bool { now, _, _ := is(); return now > changed })
 		_, nowUrgent, nowAltered := is()
-		if gotUrgent, gotAltered := nowUrgent > wasUrgent, nowAltered > wasAltered; gotUrgent != (step.want == urgent) || gotAltered != (step.want == altered) {
+		if gotUrgent, gotAltered := nowUrgent > wasUrgent, nowAltered > wasAltered; gotUrgent != (step.want == urgent) ||
+			gotAltered != (step.want == altered) {
 			t.Errorf("%s: urgent %t, altered %t; want %q", step.change, gotUrgent, gotAltered, step.want)
 		}
 	}
 	a.delete(inventory("west", 8, false))
 	a.delete(inventory("east", 7, true))
-	until.True(t, "the own inventory is gone", func() bool { _, old := l.OwnInventory(inventory("east", 7, true).Name); return old })
+	until.True(t, "the own inventory is gone", func() bool {
+		_,
+			old := l.OwnInventory(inventory("east", 7, true).Name)
+		return old
+	})
 	if got := l.Entry(l.Member("west"), db); got != (protocol.Entry{Stamp: 8}) {
 		t.Errorf("entry = %+v, want that of the newest inventory", got)
 	}
@@ -406,7 +424,8 @@ func testWrite(t *testing.T, a admin) {
 	_, err := l.ApplySlice(t.Context(), s)
 	must(t, err)
 	own, ownSlices := l.Own(web)
-	if own == nil || own.Namespace != namespaceOf("east") || own.UID == "" || len(ownSlices) != 1 || ownSlices[0].Namespace != namespaceOf("east") {
+	if own == nil || own.Namespace != namespaceOf("east") || own.UID == "" || len(ownSlices) != 1 ||
+		ownSlices[0].Namespace != namespaceOf("east") {
 		t.Fatalf("own = %v and %v right after the write, want a record and a slice", own, ownSlices)
 	}
 	if got := l.OwnServices(); !slices.Equal(got, []types.NamespacedName{db, web}) {
@@ -433,7 +452,8 @@ func testWrite(t *testing.T, a admin) {
 
 	// A write of an inventory reports its services, if no event did: the event after it is no change.
 	var told []types.NamespacedName
-	still, err := broker.New(broker.Config{REST: a.cp.Config(), Namespace: namespaceOf("east"), ClusterID: "east", Log: logtest.To(t, "")})
+	still, err := broker.New(broker.Config{REST: a.cp.Config(), Namespace: namespaceOf("east"), ClusterID: "east",
+		Log: logtest.To(t, "")})
 	must(t, err)
 	defer still.Close()
 	still.Handle(broker.Handlers{Changed: func(c broker.Change) { told = append(told, c.Service) }})
@@ -455,7 +475,8 @@ func testWrite(t *testing.T, a admin) {
 	if m.ResourceVersion != version || len(m.Spec.PodCIDRs) != 1 {
 		t.Errorf("member = %+v, want that an equal status is not written and the spec stays", m)
 	}
-	a.apply(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespaceOf("east"), Name: api.ServiceAccount}})
+	a.apply(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespaceOf("east"),
+		Name: api.ServiceAccount}})
 	token, expires, err := l.Token(t.Context(), time.Hour)
 	if err != nil || token == "" || time.Until(expires) < 30*time.Minute {
 		t.Errorf("token of %d octets until %s, %v, want one for an hour", len(token), expires, err)
@@ -475,7 +496,8 @@ func seen(b *broker.Broker, cluster string) time.Time {
 	return time.Time{}
 }
 
-// docs/spec/controller.md 8: what counts is when a Lease was seen to be renewed. Its time says that it is newer, and nothing about its age.
+// docs/spec/controller.md 8: what counts is when a Lease was seen to be renewed. Its time says that it is newer, and
+// nothing about its age.
 func testHeartbeats(t *testing.T, a admin) {
 	l := connect(t, a.cp.Config())
 	until.True(t, "synced", l.Synced)
@@ -539,8 +561,8 @@ func testHeartbeats(t *testing.T, a admin) {
 	leasesAreLost(t, a, l)
 }
 
-// Leases and slices travel as protobuf, which has a form for each time that the API server accepts. So a heartbeat of a time for which JSON has no form
-// decodes, and is one like any other (docs/spec/controller.md 9.1).
+// Leases and slices travel as protobuf, which has a form for each time that the API server accepts. So a heartbeat of a
+// time for which JSON has no form decodes, and is one like any other (docs/spec/controller.md 9.1).
 func oddTimes(t *testing.T, a admin, l *link) {
 	t.Helper()
 	const id, at = "odd", "9999-12-31T23:59:59.000000-23:00"
@@ -574,7 +596,8 @@ func (l *link) liveness(cluster string) (known liveness.Member) {
 	return known
 }
 
-// awaitBeat does something, and waits until it has led to a heartbeat of a member. All that happened to Leases before it is handled then.
+// awaitBeat does something, and waits until it has led to a heartbeat of a member. All that happened to Leases before
+// it is handled then.
 func (l *link) awaitBeat(cluster string, do func()) {
 	l.Helper()
 	before := l.liveness(cluster).Seen
@@ -591,8 +614,8 @@ func (l *link) awaitMembers(do func()) {
 	until.True(l.T, "a change of the members", func() bool { return changes() > before })
 }
 
-// A Lease that is lost leaves what is known of its member as it is, and the one that the member makes next is a heartbeat. Without Member and
-// Lease, in whatever order they go, nothing is known (docs/spec/controller.md 8.1).
+// A Lease that is lost leaves what is known of its member as it is, and the one that the member makes next is a
+// heartbeat. Without Member and Lease, in whatever order they go, nothing is known (docs/spec/controller.md 8.1).
 func leasesAreLost(t *testing.T, a admin, l *link) {
 	t.Helper()
 	renew := func() { must(t, l.Renew(t.Context(), l.Stamp(), 90*time.Second, 7, "")) }
@@ -612,7 +635,8 @@ func leasesAreLost(t *testing.T, a admin, l *link) {
 	l.awaitMembers(func() { a.apply(thief) })
 	l.awaitBeat("east", renew)
 	l.awaitMembers(func() { must(t, a.c.Delete(t.Context(), thief)) })
-	if is := l.liveness("west"); is != before || is.TTL != 100*time.Second || is.Heartbeat.Stamp != protocol.Stamp(at.UnixMicro()) {
+	if is := l.liveness("west"); is != before || is.TTL != 100*time.Second ||
+		is.Heartbeat.Stamp != protocol.Stamp(at.UnixMicro()) {
 		t.Errorf("heartbeat without a Lease = %+v, want %+v", is, before)
 	}
 	at = at.Add(time.Second)
@@ -648,7 +672,8 @@ func leasesAreLost(t *testing.T, a admin, l *link) {
 	must(t, a.c.Delete(t.Context(), lease("east", time.Now())))
 }
 
-// docs/spec/controller.md 9: what a hostile member writes is rejected, is reported once, and costs no other member anything.
+// docs/spec/controller.md 9: what a hostile member writes is rejected, is reported once, and costs no other member
+// anything.
 func testMalicious(t *testing.T, a admin) {
 	spoofed := record("west", types.NamespacedName{Namespace: "shop", Name: "spoofed"})
 	spoofed.Labels[mcsv1beta1.LabelSourceCluster] = "east"
@@ -665,7 +690,8 @@ func testMalicious(t *testing.T, a admin) {
 	unlabelled := namespace("unlabelled")
 	unlabelled.Labels = nil
 	hidden := record("unlabelled", db)
-	a.apply(stranger, unlabelled, spoofed, misnamed, elsewhere, unasked, nameless, strange, hidden, slice("stranger", db, "s"))
+	a.apply(stranger, unlabelled, spoofed, misnamed, elsewhere, unasked, nameless, strange, hidden,
+		slice("stranger", db, "s"))
 	for i := range 50 {
 		ns := namespace(fmt.Sprint("n", i))
 		ns.Labels[api.LabelClusterID] = "east" // one id, many places
@@ -687,7 +713,8 @@ func testMalicious(t *testing.T, a admin) {
 	}
 	want := []string{
 		"/db.shop cluster_id", "/db.shop cluster_id", "west/spoofed.shop name", "west/db.shop.nothex name",
-		"west/" + elsewhere.Name + " name", "west/" + unasked.Name + " name", "west/nameless name", "/" + slice("stranger", db, "s").Name + " cluster_id",
+		"west/" + elsewhere.Name + " name", "west/" + unasked.Name + " name", "west/nameless name",
+		"/" + slice("stranger", db, "s").Name + " cluster_id",
 	}
 	slices.Sort(want)
 	got := func() (list []string) {
@@ -730,14 +757,16 @@ func testMalicious(t *testing.T, a admin) {
 	}
 }
 
-// docs/spec/controller.md 5.7: what decides on clusterset IPs is the newest known inventory of each member, also if the broker has an older one, or none.
+// docs/spec/controller.md 5.7: what decides on clusterset IPs is the newest known inventory of each member, also if the
+// broker has an older one, or none.
 func testVIPs(t *testing.T, a admin) {
 	shared := types.NamespacedName{Namespace: "shop", Name: "shared"}
 	part := func(id string, stamp int64, claims ...v1alpha1.Claim) *v1alpha1.Inventory {
 		return &v1alpha1.Inventory{
 			TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Inventory"},
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace(id).Name, Name: api.InventoryPart(shared.Namespace, shared.Name)},
-			Spec:       v1alpha1.InventorySpec{Stamp: stamp, Exports: []v1alpha1.InventoryEntry{{Name: api.RecordName(shared.Namespace, shared.Name), Claims: claims}}},
+			Spec: v1alpha1.InventorySpec{Stamp: stamp, Exports: []v1alpha1.InventoryEntry{{Name: api.RecordName(
+				shared.Namespace, shared.Name), Claims: claims}}},
 		}
 	}
 	l := connect(t, a.cp.Config())
@@ -748,12 +777,14 @@ func testVIPs(t *testing.T, a admin) {
 			_, o := l.MergeView(shared, merge.Options{VIP: merge.CIDR})
 			var got []string
 			for _, c := range o.VIPs.Claims {
-				got = append(got, fmt.Sprint(c.Cluster, " ", c.IP, " since ", c.Since.UnixMicro(), ", exports ", !c.Created.IsZero()))
+				got = append(got, fmt.Sprint(c.Cluster, " ", c.IP, " since ", c.Since.UnixMicro(), ", exports ",
+					!c.Created.IsZero()))
 			}
 			return strings.Join(got, "; ") == want && o.VIPs.Stamps["west"] == 9
 		})
 	}
-	west := part("west", 9, v1alpha1.Claim{IP: "243.0.0.1", Since: 5}, v1alpha1.Claim{IP: "243.0.0.2", Since: 5, Released: 6})
+	west := part("west", 9, v1alpha1.Claim{IP: "243.0.0.1", Since: 5},
+		v1alpha1.Claim{IP: "243.0.0.2", Since: 5, Released: 6})
 	a.apply(west, record("west", shared), part("east", 3, v1alpha1.Claim{IP: "127.0.0.1", Since: 1}))
 	const want = "west 243.0.0.1 since 5, exports true"
 	await(want)
@@ -765,8 +796,8 @@ func testVIPs(t *testing.T, a admin) {
 	must(t, a.c.Delete(t.Context(), part("east", 1)))
 }
 
-// An object that the API server accepts and Go does not decode costs itself: lists and watches go on, and it is rejected with its
-// member, once (docs/spec/controller.md 9.1).
+// An object that the API server accepts and Go does not decode costs itself: lists and watches go on, and it is
+// rejected with its member, once (docs/spec/controller.md 9.1).
 func testUndecodable(t *testing.T, a admin) {
 	// A broker whose CRD is of another version, or laxer, accepts anything.
 	must(t, a.cp.InstallCRDs(t.Context(), lax(t, crd.ExportedServices)))
@@ -806,7 +837,8 @@ func testUndecodable(t *testing.T, a admin) {
 		"object-list": at([]any{}, "vip"),
 		"bool":        at("yes", "publishNotReadyAddresses"),
 		"spec":        func(spec map[string]any) { clear(spec); spec["namespace"] = []any{} },
-		"timeout":     at(map[string]any{"clientIP": map[string]any{"timeoutSeconds": int64(1) << 40}}, "sessionAffinityConfig"),
+		"timeout": at(map[string]any{"clientIP": map[string]any{"timeoutSeconds": int64(1) << 40}},
+			"sessionAffinityConfig"),
 	}
 	for name, change := range rows {
 		put("west", name, change)
@@ -845,18 +877,20 @@ func testUndecodable(t *testing.T, a admin) {
 	must(t, a.cp.InstallCRDs(t.Context(), crd.ExportedServices))
 }
 
-// Trouble of one watch is that of what needs it: without the right to read Leases no member can expire, and exports go on
-// (docs/spec/controller.md 8.7).
+// Trouble of one watch is that of what needs it: without the right to read Leases no member can expire, and exports go
+// on (docs/spec/controller.md 8.7).
 func testOneWatch(t *testing.T, a admin) {
 	role := &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{Name: "no-leases"},
 		Rules: []rbacv1.PolicyRule{{
-			APIGroups: []string{"", v1alpha1.GroupVersion.Group, "discovery.k8s.io"}, Verbs: []string{"get", "list", "watch", "create", "patch", "delete"},
+			APIGroups: []string{"", v1alpha1.GroupVersion.Group, "discovery.k8s.io"},
+			Verbs:     []string{"get", "list", "watch", "create", "patch", "delete"},
 			Resources: []string{"namespaces", "members", "exportedservices", "inventories", "endpointslices"},
 		}},
 	}
 	must(t, a.cp.Apply(t.Context(), role, &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "no-leases"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "no-leases"},
+		ObjectMeta: metav1.ObjectMeta{Name: "no-leases"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName,
+			Kind: "ClusterRole", Name: "no-leases"},
 		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "no-leases"}},
 	}))
 	path, err := a.cp.UserKubeconfig("no-leases")
@@ -899,7 +933,8 @@ func lax(t *testing.T, definition []byte) []byte {
 func (l *link) undecodable(name string) int {
 	return l.count(func() (n int) {
 		for _, r := range l.rejected {
-			if r.Reason == merge.Undecodable && r.Cluster == "west" && r.Object == name+".odd" && r.Detail != "" && len(r.Detail) < 400 {
+			if r.Reason == merge.Undecodable && r.Cluster == "west" && r.Object == name+".odd" && r.Detail != "" &&
+				len(r.Detail) < 400 {
 				n++
 			}
 		}
@@ -921,7 +956,8 @@ func testView(t *testing.T, a admin) {
 	must(t, l.ApplyImport(t.Context(), imp))
 	views, err := l.OwnImports(t.Context())
 	must(t, err)
-	if v := views[db]; len(views) != 1 || v == nil || v.Namespace != namespaceOf("east") || v.Name != "db.shop" || len(v.Status.Clusters) != 1 {
+	if v := views[db]; len(views) != 1 || v == nil || v.Namespace != namespaceOf("east") || v.Name != "db.shop" ||
+		len(v.Status.Clusters) != 1 {
 		t.Errorf("views = %v, want one of db with its status", views)
 	}
 	must(t, l.DeleteImport(t.Context(), views[db]))
@@ -948,8 +984,8 @@ func testExpelled(t *testing.T, a admin) {
 	}
 }
 
-// notExpelledByAnother takes the label off the namespace of a member, which is a reason to ask, and has that question answered by what may be
-// another API server: it does not have the namespace. All other requests reach the right one.
+// notExpelledByAnother takes the label off the namespace of a member, which is a reason to ask, and has that question
+// answered by what may be another API server: it does not have the namespace. All other requests reach the right one.
 func notExpelledByAnother(t *testing.T, a admin) {
 	t.Helper()
 	var asked atomic.Int32
@@ -1019,9 +1055,9 @@ func testLost(t *testing.T, a admin) {
 	until.True(t, "a link", func() bool { return l.State().Link })
 }
 
-// docs/spec/controller.md 8: what this member wrote since is forgotten with the broker's.
-// A broker that is restored from a backup is followed there. If it has counted its versions up since to those that were seen, only the heartbeat shows it
-// (docs/spec/controller.md 8.5).
+// docs/spec/controller.md 8: what this member wrote since is forgotten with the broker's. A broker that is restored
+// from a backup is followed there. If it has counted its versions up since to those that were seen, only the heartbeat
+// shows it (docs/spec/controller.md 8.5).
 func testRestored(t *testing.T, a admin) {
 	saved, err := a.cp.SaveEtcd(t.Context())
 	must(t, err)
@@ -1039,7 +1075,8 @@ func testRestored(t *testing.T, a admin) {
 	write := func() {
 		t.Helper()
 		for i := range 20 {
-			must(t, l.ApplyRecord(t.Context(), record("east", types.NamespacedName{Namespace: "late", Name: fmt.Sprint("x", i)})))
+			must(t, l.ApplyRecord(t.Context(), record("east", types.NamespacedName{Namespace: "late",
+				Name: fmt.Sprint("x", i)})))
 		}
 	}
 	beat := func() (protocol.Stamp, error) {
@@ -1073,7 +1110,8 @@ func testRestored(t *testing.T, a admin) {
 	l.awaitRecords(web, "east")
 }
 
-// docs/spec/controller.md 7.4: a cluster that was removed stays so if the broker is restored to before the mark, for later processes, too, until it joins anew.
+// docs/spec/controller.md 7.4: a cluster that was removed stays so if the broker is restored to before the mark, for
+// later processes, too, until it joins anew.
 func markIsLost(t *testing.T, a admin) {
 	t.Helper()
 	a.join("south")
@@ -1103,7 +1141,8 @@ func markIsLost(t *testing.T, a admin) {
 	})
 	later.awaitState(broker.Expelled)
 	if !l.Removed("south") || l.Member("south") != nil || len(later.Noted().Removed) != 1 {
-		t.Errorf("removed: %t, marks %v; want that it stays, and marks of more than a year ago do not", l.Removed("south"), later.Noted().Removed)
+		t.Errorf("removed: %t, marks %v; want that it stays, and marks of more than a year ago do not", l.Removed("south"),
+			later.Noted().Removed)
 	}
 	annotate(api.AnnotationJoined, "now")
 	until.True(t, "a member by a new join", func() bool { return l.Member("south") != nil })
@@ -1181,7 +1220,10 @@ func testMembership(t *testing.T, a admin) {
 	must(t, a.cp.DeleteCRDs(t.Context(), crd.ExportedServices))
 	fresh := connect(t, a.cp.Config())
 	fresh.awaitState(broker.NoCRDs)
-	until.True(t, "a wait for ExportedService", func() bool { return strings.Contains(fresh.Waiting(), "ExportedService") })
+	until.True(t, "a wait for ExportedService", func() bool {
+		return strings.Contains(fresh.Waiting(),
+			"ExportedService")
+	})
 	if fresh.Synced() {
 		t.Error("synced without ExportedService")
 	}

@@ -13,14 +13,14 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/protocol"
 )
 
-// heartbeats records when this process saw each member renew its Lease. The times in the Leases give the order of renewals. They do not give their age,
-// since the clocks of other clusters may be wrong.
+// heartbeats records when this process saw each member renew its Lease. The times in the Leases give the order of
+// renewals. They do not give their age, since the clocks of other clusters may be wrong.
 type heartbeats struct {
 	mu   sync.Mutex
 	seen map[string]renewal // by broker namespace
 
-	// stored holds UID and version of the own Lease as last written or read; zero if it was absent. The next renewal replaces
-	// this Lease only.
+	// stored holds UID and version of the own Lease as last written or read; zero if it was absent. The next renewal
+	// replaces this Lease only.
 	stored metav1.ObjectMeta
 	// written are the newest renewals of this process's own Lease that have not come back by the watch, oldest first.
 	written []renewal
@@ -51,7 +51,8 @@ func HeartbeatOf(l *coordinationv1.Lease) (h protocol.Heartbeat) {
 	return h
 }
 
-// observe records a Lease if it is a renewal. An old copy, as after a restore of the broker, is ignored. own marks this member's Lease.
+// observe records a Lease if it is a renewal. An old copy, as after a restore of the broker, is ignored. own marks this
+// member's Lease.
 func (h *heartbeats) observe(l *coordinationv1.Lease, own bool) {
 	r := renewal{Heartbeat: HeartbeatOf(l), at: time.Now(), ttl: broker.HeartbeatTTL(&l.Spec, 0)}
 	h.mu.Lock()
@@ -74,10 +75,11 @@ func (h *heartbeats) came(stamp protocol.Stamp) {
 	}
 }
 
-// lost records that the Lease of a namespace, or a Member that named the namespace, is gone. If only the Lease is gone, the member keeps the rest
-// of its TTL. Without Lease and Member the namespace is forgotten.
+// lost records that the Lease of a namespace, or a Member that named the namespace, is gone. If only the Lease is gone,
+// the member keeps the rest of its TTL. Without Lease and Member the namespace is forgotten.
 //
-// isMember asks whether a Member names the namespace. It is called under the lock, so that of two events at a time the later one sees both.
+// isMember asks whether a Member names the namespace. It is called under the lock, so that of two events at a time the
+// later one sees both.
 func (h *heartbeats) lost(namespace string, lease bool, isMember func() bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -92,8 +94,8 @@ func (h *heartbeats) lost(namespace string, lease bool, isMember func() bool) {
 	}
 }
 
-// writing records that this member is about to renew its own Lease. Whether the broker confirms the write does not matter: if
-// it comes back by the watch, it was written.
+// writing records that this member is about to renew its own Lease. Whether the broker confirms the write does not
+// matter: if it comes back by the watch, it was written.
 func (h *heartbeats) writing(at protocol.Stamp) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -22,8 +22,8 @@ const (
 	byOwner     = "owner"     // "<broker namespace>/<name>.<namespace>" of the service of a slice
 )
 
-// dropUnused removes the fields of a record or slice that the controller does not read: other members wrote them, so they may
-// be large.
+// dropUnused removes the fields of a record or slice that the controller does not read: other members wrote them, so
+// they may be large.
 func dropUnused(obj any) (any, error) {
 	m, err := meta.Accessor(obj)
 	if err != nil {
@@ -32,13 +32,16 @@ func dropUnused(obj any) (any, error) {
 	m.SetManagedFields(nil)
 	m.SetOwnerReferences(nil)
 	m.SetFinalizers(nil)
-	m.SetLabels(keep(m.GetLabels(), mcsv1beta1.LabelServiceName, mcsv1beta1.LabelSourceCluster, broker.LabelSourceNamespace,
+	m.SetLabels(keep(m.GetLabels(), mcsv1beta1.LabelServiceName, mcsv1beta1.LabelSourceCluster,
+		broker.LabelSourceNamespace,
 		broker.LabelManagedBy, discoveryv1.LabelManagedBy, broker.LabelForZone, broker.LabelForRegion))
-	m.SetAnnotations(keep(m.GetAnnotations(), corev1.EndpointsLastChangeTriggerTime, broker.AnnotationStamp, broker.AnnotationExportUID))
+	m.SetAnnotations(keep(m.GetAnnotations(), corev1.EndpointsLastChangeTriggerTime, broker.AnnotationStamp,
+		broker.AnnotationExportUID))
 	return obj, nil
 }
 
-// maxZones is how many zones the endpoints of one slice of another member have. Kubernetes divides endpoints into slices of 100.
+// maxZones is how many zones the endpoints of one slice of another member have. Kubernetes divides endpoints into
+// slices of 100.
 const maxZones = 100
 
 // dropUnusedOfSlice is dropUnused for slices. Own slices stay complete: exports are compared with them.
@@ -51,7 +54,8 @@ func dropUnusedOfSlice(own string) cache.TransformFunc {
 	}
 }
 
-// shrink drops application protocols, which the record has, spare capacity, and zones beyond maxZones. Endpoints of one zone share its name.
+// shrink drops application protocols, which the record has, spare capacity, and zones beyond maxZones. Endpoints of one
+// zone share its name.
 func shrink(s *discoveryv1.EndpointSlice) {
 	s.Endpoints = slices.Clone(s.Endpoints)
 	zones := make(map[string]*string)
@@ -99,7 +103,8 @@ func sliceService(obj any) ([]string, error) {
 	return wellFormed(broker.RecordName(s.Labels[broker.LabelSourceNamespace], s.Labels[mcsv1beta1.LabelServiceName])), nil
 }
 
-// sliceOwner indexes a slice by its namespace and its labels: the slices of one member must not cost those of others a look.
+// sliceOwner indexes a slice by its namespace and its labels: the slices of one member must not cost those of others a
+// look.
 func sliceOwner(obj any) ([]string, error) {
 	record, err := sliceService(obj)
 	if len(record) > 0 {

@@ -29,7 +29,8 @@ func entryOf(i *v1alpha1.Inventory, svc types.NamespacedName) (e protocol.Entry)
 
 // listedIn returns the entry of a service in an inventory, which is sorted by name.
 func listedIn(i *v1alpha1.Inventory, svc types.NamespacedName) (e v1alpha1.InventoryEntry, ok bool) {
-	at, ok := slices.BinarySearchFunc(i.Spec.Exports, recordOf(svc), func(e v1alpha1.InventoryEntry, name string) int { return strings.Compare(e.Name, name) })
+	at, ok := slices.BinarySearchFunc(i.Spec.Exports, recordOf(svc),
+		func(e v1alpha1.InventoryEntry, name string) int { return strings.Compare(e.Name, name) })
 	if ok {
 		e = i.Spec.Exports[at]
 	}
@@ -99,7 +100,8 @@ func (b *Broker) OwnClaims(svc types.NamespacedName) []v1alpha1.Claim {
 }
 
 // OwnService returns the knowledge of [Broker.Own] that [protocol.Next] needs. record may be nil.
-func (b *Broker) OwnService(svc types.NamespacedName, record *v1alpha1.ExportedService, all []*discoveryv1.EndpointSlice) (s protocol.Service) {
+func (b *Broker) OwnService(svc types.NamespacedName, record *v1alpha1.ExportedService,
+	all []*discoveryv1.EndpointSlice) (s protocol.Service) {
 	var old bool
 	if s.Entry, old = b.OwnEntry(svc); old {
 		s.Entry.Stamp = 0
@@ -122,8 +124,8 @@ func (b *Broker) OwnService(svc types.NamespacedName, record *v1alpha1.ExportedS
 // HadSlice reports whether this process wrote or saw an own slice, which it has not deleted.
 func (b *Broker) HadSlice(name string) bool { return b.stamps.knows(objectID{kindSlice, name}) }
 
-// OwnInventory returns the newest known copy of a part of this member's inventory, or nil, with the resource version that the broker has. It reports old if
-// the broker has an older copy, or none.
+// OwnInventory returns the newest known copy of a part of this member's inventory, or nil, with the resource version
+// that the broker has. It reports old if the broker has an older copy, or none.
 func (b *Broker) OwnInventory(part string) (i *v1alpha1.Inventory, old bool) {
 	key := b.cfg.Namespace + "/" + part
 	stored, _ := b.ownInventories.Get(key)
@@ -141,7 +143,8 @@ func (b *Broker) OwnInventory(part string) (i *v1alpha1.Inventory, old bool) {
 	return i, stored == nil || stored.Spec.Stamp < i.Spec.Stamp
 }
 
-// ListedUID returns the UID of this member's export of a service in the inventory, or "". Without an inventory it is the UID in the record.
+// ListedUID returns the UID of this member's export of a service in the inventory, or "". Without an inventory it is
+// the UID in the record.
 func (b *Broker) ListedUID(svc types.NamespacedName) types.UID {
 	if entry, _ := b.OwnEntry(svc); entry.Stamp != 0 {
 		return entry.UID

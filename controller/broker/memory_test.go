@@ -17,15 +17,17 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 )
 
-// A member that fills its default quota with the largest slices and records that the broker admits takes less than nine tenths of the memory that
-// deploy/controller gives the controllers of all others (docs/spec/controller.md 9.6), also under the race detector, which adds a sixth.
+// A member that fills its default quota with the largest slices and records that the broker admits takes less than nine
+// tenths of the memory that deploy/controller gives the controllers of all others (docs/spec/controller.md 9.6), also
+// under the race detector, which adds a sixth.
 func TestFullQuotaFitsMemory(t *testing.T) {
 	const limit = 1 << 30
 	quota := admin.DefaultQuota()
 	perSlice := octetsStored(t, dropUnusedOfSlice("own"), func(i int) any { return largestSlice(t, i) })
 	perRecord := octetsStored(t, dropUnused, func(i int) any { return largestRecord(t, i) })
 	slices, records := perSlice*quota.Slices, perRecord*quota.Exports
-	t.Logf("a slice takes %d KB, a record %d KB; %d and %d of them %d and %d MB", perSlice/1000, perRecord/1000, quota.Slices, quota.Exports,
+	t.Logf("a slice takes %d KB, a record %d KB; %d and %d of them %d and %d MB", perSlice/1000, perRecord/1000,
+		quota.Slices, quota.Exports,
 		slices/1e6, records/1e6)
 	if slices+records > limit*9/10 {
 		t.Errorf("a full quota takes %d MB, want at most nine tenths of %d MiB", (slices+records)/1e6, limit>>20)
@@ -34,7 +36,8 @@ func TestFullQuotaFitsMemory(t *testing.T) {
 
 // Own slices stay complete: exports are compared with them. In slices of others, endpoints of one zone share its name.
 func TestSlicesAreShrunk(t *testing.T) {
-	for own, want := range map[string]string{"member": "1001 names, protocols true", "another": "100 names, protocols false"} {
+	for own, want := range map[string]string{"member": "1001 names, protocols true",
+		"another": "100 names, protocols false"} {
 		o := largestSlice(t, 0)
 		o.Endpoints = append(o.Endpoints, *o.Endpoints[0].DeepCopy())
 		if _, err := dropUnusedOfSlice(own)(o); err != nil {
@@ -97,7 +100,8 @@ func largestSlice(t *testing.T, i int) *discoveryv1.EndpointSlice {
 	}
 	for j := range broker.MaxPorts {
 		o.Ports = append(o.Ports, discoveryv1.EndpointPort{
-			Name: new(label("port", j)), Port: new(int32(j)), Protocol: new(corev1.ProtocolTCP), AppProtocol: new(domain() + label("protocol", j)),
+			Name: new(label("port", j)), Port: new(int32(j)), Protocol: new(corev1.ProtocolTCP),
+			AppProtocol: new(domain() + label("protocol", j)),
 		})
 	}
 	sent, err := o.Marshal()
@@ -115,21 +119,25 @@ func largestSlice(t *testing.T, i int) *discoveryv1.EndpointSlice {
 func largestRecord(t *testing.T, i int) *v1alpha1.ExportedService {
 	t.Helper()
 	name := label("service", i)
-	spec := v1alpha1.ExportedServiceSpec{Namespace: "shop", Name: name, ClusterSelectors: largestSelectors(), ToClusters: largestSelectors()}
+	spec := v1alpha1.ExportedServiceSpec{Namespace: "shop", Name: name, ClusterSelectors: largestSelectors(),
+		ToClusters: largestSelectors()}
 	for j := range broker.MaxPorts {
 		spec.Ports = append(spec.Ports, v1alpha1.ServicePort{
-			Name: label("port", j), Protocol: corev1.ProtocolTCP, AppProtocol: new(domain() + label("protocol", j)), Port: int32(j),
+			Name: label("port", j), Protocol: corev1.ProtocolTCP, AppProtocol: new(domain() + label("protocol", j)),
+			Port: int32(j),
 		})
 	}
 	for j := range broker.MaxMetadata {
 		spec.Labels = append(spec.Labels, v1alpha1.Label{Key: domain() + label("key", j), Value: label("value", j)})
 		key := fmt.Sprint(j)
-		spec.Annotations = append(spec.Annotations, v1alpha1.Annotation{Key: key, Value: strings.Repeat("x", broker.MaxAnnotations/64-len(key))})
+		spec.Annotations = append(spec.Annotations, v1alpha1.Annotation{Key: key,
+			Value: strings.Repeat("x", broker.MaxAnnotations/64-len(key))})
 	}
 	for j := range broker.MaxSlices {
 		spec.Slices = append(spec.Slices, fmt.Sprintf("%016x", j))
 	}
-	sent, err := json.Marshal(&v1alpha1.ExportedService{ObjectMeta: metav1.ObjectMeta{Namespace: "member", Name: name + ".shop"}, Spec: spec})
+	sent, err := json.Marshal(&v1alpha1.ExportedService{ObjectMeta: metav1.ObjectMeta{Namespace: "member",
+		Name: name + ".shop"}, Spec: spec})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +155,8 @@ func largestSelectors() (all []v1alpha1.ClusterSelector) {
 		for range broker.MaxRequirements {
 			e := v1alpha1.PropertyExpression{Key: "k", Operator: "In"}
 			for range broker.MaxValues / broker.MaxSelectors / broker.MaxRequirements {
-				e.Values = append(e.Values, strings.Repeat("\U0001d11e", (broker.MaxSelectorSize-broker.MaxSelectors*broker.MaxRequirements)/broker.MaxValues))
+				e.Values = append(e.Values, strings.Repeat("\U0001d11e",
+					(broker.MaxSelectorSize-broker.MaxSelectors*broker.MaxRequirements)/broker.MaxValues))
 			}
 			s.MatchExpressions = append(s.MatchExpressions, e)
 		}

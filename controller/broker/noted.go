@@ -23,8 +23,8 @@ const (
 	markLife = 365 * 24 * time.Hour
 )
 
-// A memory holds [wellknown.Noted] while a process runs. An unmarked namespace with the name of a marked one and another identity ends the mark: the
-// cluster joined anew.
+// A memory holds [wellknown.Noted] while a process runs. An unmarked namespace with the name of a marked one and
+// another identity ends the mark: the cluster joined anew.
 type memory struct {
 	mu      sync.Mutex
 	members map[string]wellknown.NotedMember
@@ -115,7 +115,10 @@ func (m *memory) noted() wellknown.Noted {
 	for _, namespace := range marks[:min(len(marks), maxMarks)] {
 		n.Removed[namespace] = m.marks[namespace]
 	}
-	ids := slices.SortedFunc(maps.Keys(m.members), func(x, y string) int { return cmp.Compare(m.members[y].Stamp, m.members[x].Stamp) })
+	ids := slices.SortedFunc(maps.Keys(m.members), func(x,
+		y string) int {
+		return cmp.Compare(m.members[y].Stamp, m.members[x].Stamp)
+	})
 	size := 0
 	for _, id := range ids {
 		text, err := json.Marshal(m.members[id])

@@ -30,8 +30,9 @@ func (b *Broker) Records(svc types.NamespacedName) []merge.Record {
 	return records
 }
 
-// Replace returns records with own in place of this member's record, or without that if own is nil: its own API server is ahead of the broker. Of
-// the record on the broker only the times count that decide on precedence (docs/spec/controller.md 5). It does not change records.
+// Replace returns records with own in place of this member's record, or without that if own is nil: its own API server
+// is ahead of the broker. Of the record on the broker only the times count that decide on precedence
+// (docs/spec/controller.md 5). It does not change records.
 func (b *Broker) Replace(records []merge.Record, own *v1alpha1.ExportedService) []merge.Record {
 	ours := merge.Record{Cluster: b.cfg.ClusterID}
 	records = slices.DeleteFunc(slices.Clone(records), func(r merge.Record) bool {
@@ -47,8 +48,8 @@ func (b *Broker) Replace(records []merge.Record, own *v1alpha1.ExportedService) 
 	return records
 }
 
-// Slices returns the slices of a service from one member whose names and labels agree with their namespace, sorted by name.
-// Their contents are not validated.
+// Slices returns the slices of a service from one member whose names and labels agree with their namespace, sorted by
+// name. Their contents are not validated.
 func (b *Broker) Slices(svc types.NamespacedName, cluster string) []*discoveryv1.EndpointSlice {
 	m := b.Member(cluster)
 	if m == nil {
@@ -88,8 +89,8 @@ func (b *Broker) HasRecord(svc types.NamespacedName) bool {
 	return has(b.records, byService, recordOf(svc))
 }
 
-// Own returns what this member has on the broker for a service, as it is stored there, with its latest writes: the record, nil
-// if there is none, and the slices sorted by name.
+// Own returns what this member has on the broker for a service, as it is stored there, with its latest writes: the
+// record, nil if there is none, and the slices sorted by name.
 func (b *Broker) Own(svc types.NamespacedName) (*v1alpha1.ExportedService, []*discoveryv1.EndpointSlice) {
 	record, _ := b.ownRecords.Get(b.cfg.Namespace + "/" + recordOf(svc))
 	all := b.ownSlices.ByIndex(byOwner, b.cfg.Namespace+"/"+recordOf(svc))
@@ -103,7 +104,8 @@ func (b *Broker) Own(svc types.NamespacedName) (*v1alpha1.ExportedService, []*di
 	return record, all
 }
 
-// OwnServices returns every service for which this member has a record, a slice or an entry of its inventory on the broker, sorted.
+// OwnServices returns every service for which this member has a record, a slice or an entry of its inventory on the
+// broker, sorted.
 func (b *Broker) OwnServices() []types.NamespacedName {
 	var services []types.NamespacedName
 	for _, r := range b.ownRecords.ByIndex(cache.NamespaceIndex, b.cfg.Namespace) {
@@ -178,8 +180,8 @@ func (b *Broker) RemovedAmong(all []merge.Address) (removed []string) {
 	return removed
 }
 
-// Selectable returns the ClusterProperties of all members by their ids, which decide which clusters the exports of records reach; nil if all of
-// them reach all.
+// Selectable returns the ClusterProperties of all members by their ids, which decide which clusters the exports of
+// records reach; nil if all of them reach all.
 func (b *Broker) Selectable(records []merge.Record) map[string]map[string]string {
 	if !merge.Restricted(records) {
 		return nil
@@ -234,8 +236,8 @@ func (b *Broker) RecordCounts() map[string]int {
 	return counts
 }
 
-// HasOlder reports whether the Member of a cluster on the broker is older than the noted one, as after a restore. The noted networks still
-// count.
+// HasOlder reports whether the Member of a cluster on the broker is older than the noted one, as after a restore. The
+// noted networks still count.
 func (b *Broker) HasOlder(clusterID string) bool {
 	m := b.Member(clusterID)
 	return m != nil && b.memory.older(m)
@@ -279,11 +281,13 @@ func (b *Broker) renewals() map[string]renewal {
 	return all
 }
 
-// Echo returns when the newest heartbeat of this process was sent that the broker's watch brought back, by the monotonic clock;
-// zero if none did. Until then, and long after it, the broker may be one that takes no writes, or passes none on.
+// Echo returns when the newest heartbeat of this process was sent that the broker's watch brought back, by the
+// monotonic clock; zero if none did. Until then, and long after it, the broker may be one that takes no writes, or
+// passes none on.
 func (b *Broker) Echo() time.Time { return b.heartbeats.lastEcho() }
 
-// Delivered reports whether the watches of the broker brought back all records, slices and inventories that this process wrote before a time.
+// Delivered reports whether the watches of the broker brought back all records, slices and inventories that this
+// process wrote before a time.
 func (b *Broker) Delivered(before time.Time) bool {
 	return b.ownRecords.Seen(before) && b.ownSlices.Seen(before) && b.ownInventories.Seen(before)
 }

@@ -18,7 +18,8 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/protocol"
 )
 
-// ReadHeartbeat reads the heartbeat of a member from the broker, since the watch may lag. Without a Lease it returns the zero value.
+// ReadHeartbeat reads the heartbeat of a member from the broker, since the watch may lag. Without a Lease it returns
+// the zero value.
 func (b *Broker) ReadHeartbeat(ctx context.Context, clusterID string) (h protocol.Heartbeat, err error) {
 	m := b.Member(clusterID)
 	if m == nil {
@@ -62,7 +63,10 @@ func (b *Broker) Relist(ctx context.Context, clusterID string) (caughtUp bool, e
 		for _, u := range b.set.Undecodables(kind.id) {
 			bad[u.Namespace+"/"+u.Name] = true
 		}
-		list.Items = slices.DeleteFunc(list.Items, func(o metav1.PartialObjectMetadata) bool { return bad[o.Namespace+"/"+o.Name] })
+		list.Items = slices.DeleteFunc(list.Items, func(
+			o metav1.PartialObjectMetadata) bool {
+			return bad[o.Namespace+"/"+o.Name]
+		})
 		if !hasAll(kind.informer, m.Spec.Namespace, list) {
 			return false, nil
 		}

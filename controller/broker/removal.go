@@ -10,8 +10,8 @@ import (
 	"github.com/clusterset-dns/clusterset/api/shorten"
 )
 
-// removal records whether the broker itself confirmed that this member was removed. A watch that omits the namespace is no
-// reason to leave the clusterset, and neither is a right that is missing.
+// removal records whether the broker itself confirmed that this member was removed. A watch that omits the namespace is
+// no reason to leave the clusterset, and neither is a right that is missing.
 //
 //	namespace absent, or marked as removed --+
 //	                                         +--> ask the broker --> confirmed --> cleared when the namespace can be read again

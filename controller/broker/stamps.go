@@ -13,8 +13,8 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/protocol"
 )
 
-// stamps gives the stamps of this process, and records the highest one of each object that it gave or saw. A lower stamp on the broker shows a
-// rollback: the object must be written again. The zero value is ready.
+// stamps gives the stamps of this process, and records the highest one of each object that it gave or saw. A lower
+// stamp on the broker shows a rollback: the object must be written again. The zero value is ready.
 type stamps struct {
 	clock protocol.Clock
 
@@ -36,7 +36,8 @@ func (l *stamps) raise() {
 	l.floor = s
 }
 
-// see records the stamp of a copy of an object. It reports whether the copy is old: this process gave or saw a higher stamp, or raised the floor above it.
+// see records the stamp of a copy of an object. It reports whether the copy is old: this process gave or saw a higher
+// stamp, or raised the floor above it.
 func (l *stamps) see(id objectID, s protocol.Stamp) (old bool) {
 	l.clock.See(s)
 	l.mu.Lock()
@@ -66,8 +67,8 @@ func (l *stamps) forget(id objectID) {
 // StampOf returns the stamp of a slice, or 0.
 func StampOf(s *discoveryv1.EndpointSlice) protocol.Stamp { return protocol.Stamp(merge.StampOf(s)) }
 
-// inventories holds the newest known copy of each part of the members' inventories: the broker may lose it, or go back to an older one. The zero value is
-// empty.
+// inventories holds the newest known copy of each part of the members' inventories: the broker may lose it, or go back
+// to an older one. The zero value is empty.
 type inventories struct {
 	mu     sync.Mutex
 	newest map[string]*v1alpha1.Inventory // by broker namespace and name
@@ -98,7 +99,10 @@ func (n *inventories) get(key string) *v1alpha1.Inventory {
 func (n *inventories) forget(namespace string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	maps.DeleteFunc(n.newest, func(key string, _ *v1alpha1.Inventory) bool { return strings.HasPrefix(key, namespace+"/") })
+	maps.DeleteFunc(n.newest, func(key string, _ *v1alpha1.Inventory) bool {
+		return strings.HasPrefix(key,
+			namespace+"/")
+	})
 }
 
 // newer returns the one with the higher stamp, or nil if there is none.

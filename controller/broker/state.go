@@ -18,8 +18,8 @@ import (
 // A Membership is what the broker knows of this member (docs/spec/controller.md 7).
 type Membership uint8
 
-// The memberships. Only Admitted and Expelled are statements of the broker that was joined; with the others everything is
-// frozen.
+// The memberships. Only Admitted and Expelled are statements of the broker that was joined; with the others everything
+// is frozen.
 const (
 	Unknown  Membership = iota // not read yet, or not certain
 	Admitted                   // the broker namespace of this member is there
@@ -64,7 +64,8 @@ func (b *Broker) membership() (Membership, string) {
 	if b.set.Replaced() {
 		return Replaced, ""
 	}
-	if absent := b.set.Absent(); slices.ContainsFunc(absent, func(kind string) bool { return kind == kindRecord || kind == kindMember || kind == kindInventory }) {
+	if absent := b.set.Absent(); slices.ContainsFunc(absent,
+		func(kind string) bool { return kind == kindRecord || kind == kindMember || kind == kindInventory }) {
 		return NoCRDs, ""
 	}
 	where := fmt.Sprintf("namespace %s of member %s is gone from the broker", b.cfg.Namespace, b.cfg.ClusterID)
@@ -81,7 +82,8 @@ func (b *Broker) membership() (Membership, string) {
 	return Unknown, where + "; asking the broker"
 }
 
-// present reports whether the namespace of this member is known to be there, and not marked as that of a cluster that was removed.
+// present reports whether the namespace of this member is known to be there, and not marked as that of a cluster that
+// was removed.
 func (b *Broker) present() bool {
 	item, ok, _ := b.namespaces.GetStore().GetByKey(b.cfg.Namespace)
 	if !ok {
@@ -91,10 +93,11 @@ func (b *Broker) present() bool {
 	return ns.Labels[broker.LabelClusterID] == b.cfg.ClusterID && !b.memory.removed(ns)
 }
 
-// Registered returns the one of [Broker.Members] that has the broker namespace of this cluster. It returns nil if no Member has it, and if
-// this cluster was removed. It works without the id of the cluster.
+// Registered returns the one of [Broker.Members] that has the broker namespace of this cluster. It returns nil if no
+// Member has it, and if this cluster was removed. It works without the id of the cluster.
 func (b *Broker) Registered() *v1alpha1.Member {
-	if item, ok, _ := b.namespaces.GetStore().GetByKey(b.cfg.Namespace); !ok || b.memory.removed(item.(*corev1.Namespace)) || !b.Synced() {
+	if item, ok, _ := b.namespaces.GetStore().GetByKey(b.cfg.Namespace); !ok ||
+		b.memory.removed(item.(*corev1.Namespace)) || !b.Synced() {
 		return nil
 	}
 	for _, m := range indexed[*v1alpha1.Member](b.members, byNamespace, b.cfg.Namespace) {
@@ -115,8 +118,8 @@ func (b *Broker) others() bool {
 	return false
 }
 
-// forbiddenPeriod is the time between two questions whether this member was removed while the broker lets it read nothing: an
-// administrator may just have changed its rights.
+// forbiddenPeriod is the time between two questions whether this member was removed while the broker lets it read
+// nothing: an administrator may just have changed its rights.
 const forbiddenPeriod = 30 * time.Second
 
 // checkRemoval asks [Broker.Run] to check soon whether this member was removed.
@@ -127,8 +130,8 @@ func (b *Broker) checkRemoval() {
 	}
 }
 
-// reviewRemoval asks the broker whether this member was removed if there is a reason to, and reports whether to call it again
-// soon.
+// reviewRemoval asks the broker whether this member was removed if there is a reason to, and reports whether to call it
+// again soon.
 func (b *Broker) reviewRemoval(ctx context.Context) (again bool) {
 	if b.removal.confirmed.Load() {
 		if b.failure(watchNamespaces) == nil && b.present() {
@@ -156,10 +159,11 @@ func (b *Broker) absent() bool {
 	return b.Synced() && !b.set.Replaced() && !b.present() && b.others()
 }
 
-// confirmRemoval asks the broker, if it is the right one, whether the namespace of this member is gone or marked as that of a
-// cluster that was removed. A member that was removed may read the mark and nothing else.
+// confirmRemoval asks the broker, if it is the right one, whether the namespace of this member is gone or marked as
+// that of a cluster that was removed. A member that was removed may read the mark and nothing else.
 //
-// Whether it is the right broker follows from the response that says so, and from no other one: an address may lead to several API servers.
+// Whether it is the right broker follows from the response that says so, and from no other one: an address may lead to
+// several API servers.
 func (b *Broker) confirmRemoval(ctx context.Context) bool {
 	ns := &corev1.Namespace{}
 	switch err := b.client.Get(ctx, ns, "", b.cfg.Namespace); {

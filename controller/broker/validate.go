@@ -17,11 +17,12 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
-// errRemoved means that an administrator took the cluster of a namespace out of the clusterset, and what is left there is being deleted.
+// errRemoved means that an administrator took the cluster of a namespace out of the clusterset, and what is left there
+// is being deleted.
 var errRemoved = errors.New("the cluster was removed from the clusterset")
 
-// memberOf returns the cluster that a broker namespace belongs to, and when the namespace was created. The id is in the label
-// of the namespace; it counts while the Member of that id names the namespace.
+// memberOf returns the cluster that a broker namespace belongs to, and when the namespace was created. The id is in the
+// label of the namespace; it counts while the Member of that id names the namespace.
 func (b *Broker) memberOf(namespace string) (id string, since metav1.Time, err error) {
 	item, ok, _ := b.namespaces.GetStore().GetByKey(namespace)
 	if !ok {
@@ -74,7 +75,8 @@ func (b *Broker) validateRecord(r *v1alpha1.ExportedService) (merge.Record, *mer
 	return merge.Record{Cluster: id, Admitted: since, Created: r.CreationTimestamp, Spec: r.Spec}, nil
 }
 
-// validateSlice returns the cluster that a slice belongs to, or why it is rejected. Package merge validates the contents.
+// validateSlice returns the cluster that a slice belongs to, or why it is rejected. Package merge validates the
+// contents.
 func (b *Broker) validateSlice(s *discoveryv1.EndpointSlice) (string, *merge.Rejection) {
 	reject := func(cluster string, reason merge.Reason, err error) (string, *merge.Rejection) {
 		return "", &merge.Rejection{Cluster: cluster, Object: s.Name, Reason: reason, Detail: err.Error()}
@@ -83,9 +85,11 @@ func (b *Broker) validateSlice(s *discoveryv1.EndpointSlice) (string, *merge.Rej
 	if err != nil {
 		return reject("", merge.BadCluster, err)
 	}
-	svc := types.NamespacedName{Namespace: s.Labels[broker.LabelSourceNamespace], Name: s.Labels[mcsv1beta1.LabelServiceName]}
+	svc := types.NamespacedName{Namespace: s.Labels[broker.LabelSourceNamespace],
+		Name: s.Labels[mcsv1beta1.LabelServiceName]}
 	if !broker.IsLabel(svc.Namespace) || !broker.IsLabel(svc.Name) {
-		return reject(id, merge.BadName, fmt.Errorf("labels of service %.80q: want one RFC 1123 label each of namespace and name", svc.String()))
+		return reject(id, merge.BadName, fmt.Errorf(
+			"labels of service %.80q: want one RFC 1123 label each of namespace and name", svc.String()))
 	}
 	hash, ok := strings.CutPrefix(s.Name, recordOf(svc)+".")
 	if !ok || !broker.IsSliceHash(hash) {
@@ -95,8 +99,10 @@ func (b *Broker) validateSlice(s *discoveryv1.EndpointSlice) (string, *merge.Rej
 		return reject(id, merge.BadName, err)
 	}
 	if StampOf(s) <= 0 || s.Annotations[broker.AnnotationExportUID] == "" {
-		return reject(id, merge.BadSlice, fmt.Errorf("annotations %s %.80q, %s %.80q: want a positive number and the UID of the export",
-			broker.AnnotationStamp, s.Annotations[broker.AnnotationStamp], broker.AnnotationExportUID, s.Annotations[broker.AnnotationExportUID]))
+		return reject(id, merge.BadSlice, fmt.Errorf(
+			"annotations %s %.80q, %s %.80q: want a positive number and the UID of the export",
+			broker.AnnotationStamp, s.Annotations[broker.AnnotationStamp], broker.AnnotationExportUID,
+			s.Annotations[broker.AnnotationExportUID]))
 	}
 	return id, nil
 }

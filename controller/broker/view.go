@@ -29,7 +29,8 @@ func (b *Broker) View(svc types.NamespacedName) View {
 	return v
 }
 
-// MergeView is [Broker.View] with the options to merge the service by: o, and with "vip cidr" the claims to clusterset IPs.
+// MergeView is [Broker.View] with the options to merge the service by: o, and with "vip cidr" the claims to clusterset
+// IPs.
 func (b *Broker) MergeView(svc types.NamespacedName, o merge.Options) (View, merge.Options) {
 	v := b.View(svc)
 	if o.VIP == merge.CIDR {

@@ -26,7 +26,8 @@ import (
 // Handle sets who is notified. It must be called at most once, before Run, and before anything else uses the Broker.
 func (b *Broker) Handle(h Handlers) { b.handlers = h.complete() }
 
-// Run follows the broker until ctx ends; it then returns nil, and no goroutine that it started is left. It may be called once.
+// Run follows the broker until ctx ends; it then returns nil, and no goroutine that it started is left. It may be
+// called once.
 func (b *Broker) Run(ctx context.Context) error {
 	b.listen()
 	var wg sync.WaitGroup
@@ -36,8 +37,8 @@ func (b *Broker) Run(ctx context.Context) error {
 	return err
 }
 
-// review does what no event triggers, until ctx ends: it validates the objects that no read asks for, once everything was
-// listed, and asks the broker whether this member was removed.
+// review does what no event triggers, until ctx ends: it validates the objects that no read asks for, once everything
+// was listed, and asks the broker whether this member was removed.
 func (b *Broker) review(ctx context.Context) {
 	const soon, seldom = time.Second, 10 * time.Second
 	what := func() string { return "of the broker" }
@@ -80,7 +81,8 @@ func (b *Broker) listen() {
 	handle(b.cfg.Barrier, b.leases, b.leaseChanged)
 }
 
-// handle calls handler with the old and the new object, one of which may be nil. A panic costs the notification of one object.
+// handle calls handler with the old and the new object, one of which may be nil. A panic costs the notification of one
+// object.
 func handle[T metav1.Object](
 	barrier *logging.Barrier, informer cache.SharedIndexInformer, handler func(was, is *T, initial bool),
 ) {
@@ -111,7 +113,8 @@ func handle[T metav1.Object](
 	}
 }
 
-// namespaceChanged ignores namespaces without Member, whose records are not accepted anyway; the marks of removed members count.
+// namespaceChanged ignores namespaces without Member, whose records are not accepted anyway; the marks of removed
+// members count.
 func (b *Broker) namespaceChanged(was, is **corev1.Namespace, initial bool) {
 	ns := latest(was, is)
 	marked := is != nil && isMarked(*is)
@@ -121,7 +124,8 @@ func (b *Broker) namespaceChanged(was, is **corev1.Namespace, initial bool) {
 	if is != nil {
 		b.memory.seeNamespace(ns)
 	}
-	if was != nil && is != nil && (*was).Labels[broker.LabelClusterID] == (*is).Labels[broker.LabelClusterID] && identify(*was) == identify(*is) &&
+	if was != nil && is != nil && (*was).Labels[broker.LabelClusterID] == (*is).Labels[broker.LabelClusterID] &&
+		identify(*was) == identify(*is) &&
 		isMarked(*was) == marked {
 		return
 	}
@@ -148,7 +152,8 @@ func (b *Broker) memberChanged(was, is **v1alpha1.Member, _ bool) {
 	if is != nil {
 		_, rejected := (*is).Status.ValidProperties()
 		for _, err := range rejected {
-			b.handlers.Rejected(merge.Rejection{Cluster: (*is).Name, Object: "Member", Reason: merge.BadProperty, Detail: err.Error()})
+			b.handlers.Rejected(merge.Rejection{Cluster: (*is).Name, Object: "Member", Reason: merge.BadProperty,
+				Detail: err.Error()})
 		}
 	}
 	if same {
@@ -178,7 +183,8 @@ func (b *Broker) recordChanged(was, is **v1alpha1.ExportedService, initial bool)
 	}
 }
 
-// mayWait reports whether a change of a record may take effect late. A change of its slices or target clusters must not: it may end an export.
+// mayWait reports whether a change of a record may take effect late. A change of its slices or target clusters must
+// not: it may end an export.
 func mayWait(was, is *v1alpha1.ExportedService) bool {
 	a, b := was.Spec, is.Spec
 	a.Stamp, a.Slices = b.Stamp, b.Slices
@@ -207,7 +213,8 @@ func (b *Broker) sliceChanged(was, is **discoveryv1.EndpointSlice, initial bool)
 	}
 }
 
-// inventoryChanged reports the services whose entry differs from that in the newest known inventory. An end is urgent if the member has a record.
+// inventoryChanged reports the services whose entry differs from that in the newest known inventory. An end is urgent
+// if the member has a record.
 func (b *Broker) inventoryChanged(was, is **v1alpha1.Inventory, initial bool) {
 	if is == nil {
 		return
@@ -241,15 +248,15 @@ func (b *Broker) inventoryChanged(was, is **v1alpha1.Inventory, initial bool) {
 	}
 }
 
-// counts reports whether a slice affects its service. Without a record of that member it does not: the event of the record
-// covers both, and the first event of a service should find both.
+// counts reports whether a slice affects its service. Without a record of that member it does not: the event of the
+// record covers both, and the first event of a service should find both.
 func (b *Broker) counts(namespace, record string) bool {
 	_, exists, _ := b.records.GetStore().GetByKey(namespace + "/" + record)
 	return exists || namespace == b.cfg.Namespace
 }
 
-// validateUnread validates objects that no read may ask for, so that rejections are reported: records whose names are not those
-// of a service, and slices, which are read only where there is a record.
+// validateUnread validates objects that no read may ask for, so that rejections are reported: records whose names are
+// not those of a service, and slices, which are read only where there is a record.
 func (b *Broker) validateUnread() {
 	for _, item := range b.records.GetStore().List() {
 		if values, _ := recordService(item); len(values) == 0 {
@@ -308,5 +315,6 @@ func valueOf[T any](o **T) *T {
 
 // same reports whether an informer repeats an unchanged object, as it does after a list.
 func same[T metav1.Object](was, is *T) bool {
-	return was != nil && is != nil && (*was).GetUID() == (*is).GetUID() && (*was).GetResourceVersion() == (*is).GetResourceVersion()
+	return was != nil && is != nil && (*was).GetUID() == (*is).GetUID() &&
+		(*was).GetResourceVersion() == (*is).GetResourceVersion()
 }

@@ -22,8 +22,8 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/protocol"
 )
 
-// ApplyRecord makes r the export record of its service in the namespace of this member, with a new stamp, whatever name and namespace r has. A
-// UID or a resource version in r is a precondition.
+// ApplyRecord makes r the export record of its service in the namespace of this member, with a new stamp, whatever name
+// and namespace r has. A UID or a resource version in r is a precondition.
 func (b *Broker) ApplyRecord(ctx context.Context, r *v1alpha1.ExportedService) error {
 	r = r.DeepCopy()
 	r.Namespace, r.Name = b.cfg.Namespace, broker.RecordName(r.Spec.Namespace, r.Spec.Name)
@@ -48,8 +48,9 @@ func (b *Broker) DeleteRecord(ctx context.Context, r *v1alpha1.ExportedService) 
 	return nil
 }
 
-// ApplySlice makes s a slice in the namespace of this member, with a new stamp. A UID or a resource version in s is a precondition. It returns what the broker made
-// of s, which its admission may have changed, and which nothing may change.
+// ApplySlice makes s a slice in the namespace of this member, with a new stamp. A UID or a resource version in s is a
+// precondition. It returns what the broker made of s, which its admission may have changed, and which nothing may
+// change.
 func (b *Broker) ApplySlice(ctx context.Context, s *discoveryv1.EndpointSlice) (*discoveryv1.EndpointSlice, error) {
 	s = s.DeepCopy()
 	s.Namespace = b.cfg.Namespace
@@ -74,7 +75,8 @@ func (b *Broker) DeleteSlice(ctx context.Context, s *discoveryv1.EndpointSlice) 
 	return nil
 }
 
-// ApplyInventory makes i a part of the inventory of this member, with a new stamp. A UID or a resource version in i is a precondition.
+// ApplyInventory makes i a part of the inventory of this member, with a new stamp. A UID or a resource version in i is
+// a precondition.
 func (b *Broker) ApplyInventory(ctx context.Context, i *v1alpha1.Inventory) error {
 	i = i.DeepCopy()
 	i.Namespace, i.Spec.Stamp = b.cfg.Namespace, int64(b.stamps.next())
@@ -88,10 +90,11 @@ func (b *Broker) ApplyInventory(ctx context.Context, i *v1alpha1.Inventory) erro
 
 const maxBlind = 300 // octets
 
-// Renew renews the heartbeat of this member with a new stamp, see [Broker.Stamp]; others wait for ttl. complete is the stamp at which the last pass over all
-// exports began. blind names what this member cannot see of its own cluster, or is "". If the Lease changed since the last Renew
-// or LastHeartbeat, Renew returns a conflict ([apierrors.IsConflict]).
-func (b *Broker) Renew(ctx context.Context, stamp protocol.Stamp, ttl time.Duration, complete protocol.Stamp, blind string) error {
+// Renew renews the heartbeat of this member with a new stamp, see [Broker.Stamp]; others wait for ttl. complete is the
+// stamp at which the last pass over all exports began. blind names what this member cannot see of its own cluster, or
+// is "". If the Lease changed since the last Renew or LastHeartbeat, Renew returns a conflict ([apierrors.IsConflict]).
+func (b *Broker) Renew(ctx context.Context, stamp protocol.Stamp, ttl time.Duration, complete protocol.Stamp,
+	blind string) error {
 	seconds, replaced := int32(math.Ceil(ttl.Seconds())), b.heartbeats.replaces()
 	lease := &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{
@@ -170,8 +173,10 @@ func (b *Broker) Grant(ctx context.Context) (broker.Grant, error) {
 	return broker.GrantOf(ns.Annotations), nil
 }
 
-// Token returns a new token of this member's service account, valid until expires: for ttl, or for what the broker grants.
-func (b *Broker) Token(ctx context.Context, ttl time.Duration, audiences ...string) (token string, expires time.Time, err error) {
+// Token returns a new token of this member's service account, valid until expires: for ttl, or for what the broker
+// grants.
+func (b *Broker) Token(ctx context.Context, ttl time.Duration, audiences ...string) (token string, expires time.Time,
+	err error) {
 	token, expires, err = b.client.Token(ctx, b.cfg.Namespace, broker.ServiceAccount, ttl, audiences...)
 	if err != nil {
 		return "", time.Time{}, fmt.Errorf("broker: %w", err)
@@ -179,8 +184,9 @@ func (b *Broker) Token(ctx context.Context, ttl time.Duration, audiences ...stri
 	return token, expires, nil
 }
 
-// ApplyImport publishes the merged import of a service for people to read ("aggregate_view"): imp as it is in an importing
-// cluster, under the name of its export record. It is no error if the broker has no ServiceImports; that is logged once.
+// ApplyImport publishes the merged import of a service for people to read ("aggregate_view"): imp as it is in an
+// importing cluster, under the name of its export record. It is no error if the broker has no ServiceImports; that is
+// logged once.
 func (b *Broker) ApplyImport(ctx context.Context, imp *mcsv1beta1.ServiceImport) error {
 	imp = b.published(imp)
 	status := imp.DeepCopy()

@@ -6,12 +6,13 @@
 //	EndpointSlices ─┘     ▲      ├─▶ Local: the same slices, for this cluster's own import
 //	Options ──────────────┘      └─▶ Reason, Failed, Dropped: for the conditions of the ServiceExport
 //
-// An export is in one of three states. If it is not valid, there is no record and Reason is why: this cluster is
-// not a member, the namespace is not allowed, there is no such Service, or its type cannot be exported. If it is valid but no valid record can be made of it, Failed is
-// why. Otherwise it has a record; Dropped are the parts that were requested and are not exported.
+// An export is in one of three states. If it is not valid, there is no record and Reason is why: this cluster is not a
+// member, the namespace is not allowed, there is no such Service, or its type cannot be exported. If it is valid but no
+// valid record can be made of it, Failed is why. Otherwise it has a record; Dropped are the parts that were requested
+// and are not exported.
 //
-// The package is pure: the same objects give the same export record and slices, and it never changes its input. Package exporter
-// writes the results.
+// The package is pure: the same objects give the same export record and slices, and it never changes its input. Package
+// exporter writes the results.
 package export
 
 import (
@@ -40,13 +41,15 @@ const (
 	ReasonNotMember           mcsv1beta1.ServiceExportConditionReason = "NotMember"
 )
 
-// A Result is what one ServiceExport exports and reports. It shares no memory with the objects that it was computed from.
+// A Result is what one ServiceExport exports and reports. It shares no memory with the objects that it was computed
+// from.
 type Result struct {
 	// Record is the export record; nil if the service is not exported: the exporter then removes a record that exists.
 	Record *v1alpha1.ExportedService
 	// Slices are those for the broker, sorted by name.
 	Slices []*discoveryv1.EndpointSlice
-	// Local are the same for this cluster's own import: their endpoints keep nodeName, and their addresses need not be declared.
+	// Local are the same for this cluster's own import: their endpoints keep nodeName, and their addresses need not be
+	// declared.
 	Local []*discoveryv1.EndpointSlice
 	// Reason and Message are those of the condition Valid, which is true if the reason is Valid.
 	Reason  mcsv1beta1.ServiceExportConditionReason
@@ -81,7 +84,8 @@ func (r Result) Valid(generation int64) metav1.Condition {
 // EndpointSlices of that Service.
 //
 // An export that is being deleted has no record, like one that is not valid.
-func From(exp *mcsv1beta1.ServiceExport, service *corev1.Service, sources []*discoveryv1.EndpointSlice, o Options) Result {
+func From(exp *mcsv1beta1.ServiceExport, service *corev1.Service, sources []*discoveryv1.EndpointSlice,
+	o Options) Result {
 	r := Result{}
 	r.Reason, r.Message = valid(exp, service, o)
 	if r.Reason != mcsv1beta1.ServiceExportReasonValid || exp.DeletionTimestamp != nil {
@@ -105,7 +109,8 @@ func From(exp *mcsv1beta1.ServiceExport, service *corev1.Service, sources []*dis
 		}
 	}
 	if n := len(r.Slices); n > broker.MaxSlices {
-		return Result{Reason: r.Reason, Message: r.Message, Failed: fmt.Sprintf("The Service has %d EndpointSlices: at most %d can be exported.", n, broker.MaxSlices)}
+		return Result{Reason: r.Reason, Message: r.Message,
+			Failed: fmt.Sprintf("The Service has %d EndpointSlices: at most %d can be exported.", n, broker.MaxSlices)}
 	}
 	r.Undeclared, r.Ignored = x.dropUndeclared(), x.ignored
 	slices.Sort(x.dropped)
@@ -113,8 +118,10 @@ func From(exp *mcsv1beta1.ServiceExport, service *corev1.Service, sources []*dis
 	return r
 }
 
-// valid returns reason and message of the condition Valid. The reasons that the owner of the export cannot remove come first.
-func valid(exp *mcsv1beta1.ServiceExport, service *corev1.Service, o Options) (mcsv1beta1.ServiceExportConditionReason, string) {
+// valid returns reason and message of the condition Valid. The reasons that the owner of the export cannot remove come
+// first.
+func valid(exp *mcsv1beta1.ServiceExport, service *corev1.Service, o Options) (mcsv1beta1.ServiceExportConditionReason,
+	string) {
 	switch {
 	case !broker.IsClusterID(o.ClusterID):
 		return ReasonNotMember, "This cluster is not a member of a clusterset: join it first."
@@ -136,20 +143,24 @@ func valid(exp *mcsv1beta1.ServiceExport, service *corev1.Service, o Options) (m
 	return validSelectors(exp, service)
 }
 
-// validSelectors returns reason and message of the condition Valid of an export that is valid but for its selectors (KEP-5939) and the clusters
-// that it is to reach.
-func validSelectors(exp *mcsv1beta1.ServiceExport, service *corev1.Service) (mcsv1beta1.ServiceExportConditionReason, string) {
+// validSelectors returns reason and message of the condition Valid of an export that is valid but for its selectors
+// (KEP-5939) and the clusters that it is to reach.
+func validSelectors(exp *mcsv1beta1.ServiceExport, service *corev1.Service) (mcsv1beta1.ServiceExportConditionReason,
+	string) {
 	selectors, _, err := selection.Of(exp.Annotations)
 	_, list := exp.Annotations[broker.AnnotationSelectors]
 	_, errTo := selection.ToClusters(exp.Annotations)
 	switch {
 	case errTo != nil:
-		return wellknown.ReasonInvalidToClusters, fmt.Sprintf("It cannot be read which clusters the export is to reach: %s.", errTo)
+		return wellknown.ReasonInvalidToClusters, fmt.Sprintf("It cannot be read which clusters the export is to reach: %s.",
+			errTo)
 	case err != nil && !errors.Is(err, selection.ErrAffinity):
 		return wellknown.ReasonInvalidClusterSelector, fmt.Sprintf("The cluster selectors are malformed: %s.", err)
 	case len(selectors) > 0 && isHeadless(service) && list:
 		return mcsv1beta1.ServiceExportReasonInvalidServiceType,
-			fmt.Sprintf("Clusters cannot be selected for a headless Service: remove annotation %s, or give the Service a cluster IP.", broker.AnnotationSelectors)
+			fmt.Sprintf(
+				"Clusters cannot be selected for a headless Service: remove annotation %s, or give the Service a cluster IP.",
+				broker.AnnotationSelectors)
 	}
 	return mcsv1beta1.ServiceExportReasonValid, "The Service can be exported."
 }
@@ -264,7 +275,8 @@ func (x *exporter) families() []corev1.IPFamily {
 		}
 		// The API server gives it both families, also in a cluster that has one.
 		first := families[0]
-		if families = slices.DeleteFunc(families, func(f corev1.IPFamily) bool { return !x.hasEndpoint(f) }); len(families) == 0 {
+		if families = slices.DeleteFunc(families, func(f corev1.IPFamily) bool { return !x.hasEndpoint(f) }); len(
+			families) == 0 {
 			families = append(families, first) // a record has a family
 		}
 		return families

@@ -60,7 +60,8 @@ func newSlice(name string, family discoveryv1.AddressType, addresses ...string) 
 			},
 		},
 		AddressType: family,
-		Ports:       []discoveryv1.EndpointPort{{Name: ptr("pg"), Protocol: ptr(corev1.ProtocolTCP), Port: ptr[int32](15432)}},
+		Ports: []discoveryv1.EndpointPort{{Name: ptr("pg"), Protocol: ptr(corev1.ProtocolTCP),
+			Port: ptr[int32](15432)}},
 	}
 	for i, a := range addresses {
 		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{
@@ -85,12 +86,14 @@ func mustJSON(t testing.TB, v any) string {
 // docs/spec/controller.md 2.2: the record and a slice, whole.
 func TestFrom(t *testing.T) {
 	exp := newExport()
-	exp.Spec.ExportedLabels, exp.Spec.ExportedAnnotations = map[string]string{"b": "2", "a": "1"}, map[string]string{"c": "3"}
+	exp.Spec.ExportedLabels, exp.Spec.ExportedAnnotations = map[string]string{"b": "2", "a": "1"},
+		map[string]string{"c": "3"}
 	service, source := newService(), newSlice("db-x7k2p", discoveryv1.AddressTypeIPv4, "10.1.0.1")
 	before := mustJSON(t, []any{exp, service, source})
 	r := From(exp, service, []*discoveryv1.EndpointSlice{source}, options())
 
-	if c := r.Valid(4); c.Status != metav1.ConditionTrue || c.Reason != "Valid" || c.ObservedGeneration != 4 || len(r.Dropped) > 0 {
+	if c := r.Valid(4); c.Status != metav1.ConditionTrue || c.Reason != "Valid" || c.ObservedGeneration != 4 ||
+		len(r.Dropped) > 0 {
 		t.Errorf("condition = %+v, dropped %v, want Valid and nothing dropped", c, r.Dropped)
 	}
 	const labels = `"labels":{%s"broker.clusterset-dns.io/source-namespace":"shop",` +
@@ -116,13 +119,15 @@ func TestFrom(t *testing.T) {
 	if got, want := mustJSON(t, r.Local[0]), fmt.Sprintf(wantSlice, "", `,"nodeName":"n1"`); got != want {
 		t.Errorf("local slice = %s\nwant %s", got, want)
 	}
-	r.Local[0].Endpoints[0].Addresses[0], *r.Slices[0].Ports[0].Name, r.Record.Spec.IPFamilies[0] = "changed", "changed", "changed"
+	r.Local[0].Endpoints[0].Addresses[0], *r.Slices[0].Ports[0].Name, r.Record.Spec.IPFamilies[0] = "changed", "changed",
+		"changed"
 	if after := mustJSON(t, []any{exp, service, source}); after != before {
 		t.Errorf("input = %s after a change of the result, want %s", after, before)
 	}
 }
 
-// docs/spec/controller.md 3.1, docs/spec/controller.md 6.2: what cannot be exported says why, and withdraws record and slices.
+// docs/spec/controller.md 3.1, docs/spec/controller.md 6.2: what cannot be exported says why, and withdraws record and
+// slices.
 func TestValid(t *testing.T) {
 	now := metav1.Now()
 	for _, tt := range []struct {
@@ -133,17 +138,30 @@ func TestValid(t *testing.T) {
 	}{
 		{name: "valid", want: "Valid"},
 		{name: "no Service", none: true, want: "NoService"},
-		{name: "Service being deleted", spoil: func(_ *mcsv1beta1.ServiceExport, s *corev1.Service, _ *Options) { s.DeletionTimestamp = &now }, want: "NoService"},
+		{name: "Service being deleted", spoil: func(_ *mcsv1beta1.ServiceExport, s *corev1.Service,
+			_ *Options) {
+			s.DeletionTimestamp = &now
+		}, want: "NoService"},
 		{name: "ExternalName", spoil: func(_ *mcsv1beta1.ServiceExport, s *corev1.Service, _ *Options) {
 			s.Spec.Type = corev1.ServiceTypeExternalName
 		}, want: "InvalidServiceType"},
 		{name: "derived by us", spoil: func(_ *mcsv1beta1.ServiceExport, s *corev1.Service, _ *Options) {
 			s.Labels = map[string]string{broker.LabelManagedBy: broker.ManagedBy}
 		}, want: "InvalidServiceType"},
-		{name: "namespace not allowed", spoil: func(_ *mcsv1beta1.ServiceExport, _ *corev1.Service, o *Options) { o.Namespace = NotAllowed }, want: "NamespaceNotAllowed"},
-		{name: "namespace terminating", spoil: func(_ *mcsv1beta1.ServiceExport, _ *corev1.Service, o *Options) { o.Namespace = Terminating }, want: "NamespaceNotAllowed"},
-		{name: "not a member", spoil: func(_ *mcsv1beta1.ServiceExport, _ *corev1.Service, o *Options) { o.ClusterID = "" }, want: "NotMember"},
-		{name: "no valid cluster id", spoil: func(_ *mcsv1beta1.ServiceExport, _ *corev1.Service, o *Options) { o.ClusterID = "a.b.c" }, want: "NotMember"},
+		{name: "namespace not allowed", spoil: func(_ *mcsv1beta1.ServiceExport, _ *corev1.Service,
+			o *Options) {
+			o.Namespace = NotAllowed
+		}, want: "NamespaceNotAllowed"},
+		{name: "namespace terminating", spoil: func(_ *mcsv1beta1.ServiceExport, _ *corev1.Service,
+			o *Options) {
+			o.Namespace = Terminating
+		}, want: "NamespaceNotAllowed"},
+		{name: "not a member", spoil: func(_ *mcsv1beta1.ServiceExport, _ *corev1.Service, o *Options) { o.ClusterID = "" },
+			want: "NotMember"},
+		{name: "no valid cluster id", spoil: func(_ *mcsv1beta1.ServiceExport, _ *corev1.Service,
+			o *Options) {
+			o.ClusterID = "a.b.c"
+		}, want: "NotMember"},
 	} {
 		exp, service, o := newExport(), newService(), options()
 		if tt.spoil != nil {
@@ -153,7 +171,8 @@ func TestValid(t *testing.T) {
 			service = nil
 		}
 		r := From(exp, service, []*discoveryv1.EndpointSlice{newSlice("x", discoveryv1.AddressTypeIPv4)}, o)
-		if c := r.Valid(1); c.Reason != tt.want || (c.Status == metav1.ConditionTrue) != (tt.want == "Valid") || c.Message == "" {
+		if c := r.Valid(1); c.Reason != tt.want || (c.Status == metav1.ConditionTrue) != (tt.want == "Valid") ||
+			c.Message == "" {
 			t.Errorf("%s: condition = %+v, want %s", tt.name, c, tt.want)
 		}
 		if exported := r.Record != nil || r.Slices != nil || r.Local != nil; exported != (tt.want == "Valid") {
@@ -173,8 +192,10 @@ func TestTypes(t *testing.T) {
 		spoil func(*corev1.Service)
 		want  string // type, families, cluster IPs
 	}{
-		{name: "NodePort", spoil: func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeNodePort }, want: "ClusterSetIP [IPv4 IPv6] [10.96.0.5 fd00:96::5]"},
-		{name: "LoadBalancer", spoil: func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeLoadBalancer }, want: "ClusterSetIP [IPv4 IPv6] [10.96.0.5 fd00:96::5]"},
+		{name: "NodePort", spoil: func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeNodePort },
+			want: "ClusterSetIP [IPv4 IPv6] [10.96.0.5 fd00:96::5]"},
+		{name: "LoadBalancer", spoil: func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeLoadBalancer },
+			want: "ClusterSetIP [IPv4 IPv6] [10.96.0.5 fd00:96::5]"},
 		{name: "headless", spoil: func(s *corev1.Service) {
 			s.Spec.ClusterIP, s.Spec.ClusterIPs = corev1.ClusterIPNone, []string{corev1.ClusterIPNone}
 			s.Spec.IPFamilies = s.Spec.IPFamilies[1:]
@@ -210,12 +231,14 @@ func show(list []*discoveryv1.EndpointSlice) string {
 func TestSlices(t *testing.T) {
 	notReady := newSlice("c", discoveryv1.AddressTypeIPv6, "fd00:1::1")
 	notReady.Endpoints[0].Conditions.Ready = ptr(false)
-	alien, imported := newSlice("d", discoveryv1.AddressTypeIPv4, "10.1.0.9"), newSlice("e", discoveryv1.AddressTypeIPv4, "10.2.0.9")
+	alien, imported := newSlice("d", discoveryv1.AddressTypeIPv4, "10.1.0.9"),
+		newSlice("e", discoveryv1.AddressTypeIPv4, "10.2.0.9")
 	alien.Labels[discoveryv1.LabelServiceName] = "web"
 	imported.Labels[discoveryv1.LabelManagedBy] = broker.ManagedBy
 	many := newSlice("f", discoveryv1.AddressTypeIPv4, slices.Repeat([]string{"10.1.0.1"}, broker.MaxEndpoints+1)...)
 	sources := []*discoveryv1.EndpointSlice{
-		newSlice("b", discoveryv1.AddressTypeIPv4, "10.1.0.2"), newSlice("a", discoveryv1.AddressTypeIPv4, "10.1.0.1"), notReady,
+		newSlice("b", discoveryv1.AddressTypeIPv4, "10.1.0.2"), newSlice("a", discoveryv1.AddressTypeIPv4, "10.1.0.1"),
+		notReady,
 		alien, imported, many, newSlice("g", discoveryv1.AddressTypeFQDN, "db.example.org"), nil,
 	}
 	headless := newService()
@@ -232,7 +255,8 @@ func TestSlices(t *testing.T) {
 		{name: "service_ip: one endpoint for each family, none without a ready one", sources: sources, mode: ServiceIP,
 			want: "IPv4:5432 [10.96.0.5]; IPv6:5432 []"},
 		{name: "service_ip: no slices at all", mode: ServiceIP, want: "IPv4:5432 []; IPv6:5432 []"},
-		{name: "service_ip: headless as pod_ip", service: headless, sources: sources[:1], mode: ServiceIP, want: "IPv4:15432 [10.1.0.2]"},
+		{name: "service_ip: headless as pod_ip", service: headless, sources: sources[:1], mode: ServiceIP,
+			want: "IPv4:15432 [10.1.0.2]"},
 	} {
 		service := tt.service
 		if service == nil {
@@ -244,13 +268,18 @@ func TestSlices(t *testing.T) {
 		if got := show(r.Slices); got != tt.want {
 			t.Errorf("%s: slices = %s, want %s", tt.name, got, tt.want)
 		}
-		if !slices.IsSortedFunc(r.Slices, func(a, b *discoveryv1.EndpointSlice) int { return strings.Compare(a.Name, b.Name) }) {
+		if !slices.IsSortedFunc(r.Slices, func(a, b *discoveryv1.EndpointSlice) int {
+			return strings.Compare(a.Name,
+				b.Name)
+		}) {
 			t.Errorf("%s: slices are not sorted by name", tt.name)
 		}
 	}
 	odd := newSlice("odd", discoveryv1.AddressTypeIPv4, "10.1.0.9")
-	odd.Endpoints[0].Zone, odd.Annotations = ptr("zone é"), map[string]string{corev1.EndpointsLastChangeTriggerTime: strings.Repeat("9", 65)}
-	if s := From(newExport(), newService(), []*discoveryv1.EndpointSlice{odd}, options()).Slices[0]; s.Endpoints[0].Zone != nil || s.Annotations[corev1.EndpointsLastChangeTriggerTime] != "" {
+	odd.Endpoints[0].Zone, odd.Annotations = ptr("zone é"),
+		map[string]string{corev1.EndpointsLastChangeTriggerTime: strings.Repeat("9", 65)}
+	if s := From(newExport(), newService(), []*discoveryv1.EndpointSlice{odd},
+		options()).Slices[0]; s.Endpoints[0].Zone != nil || s.Annotations[corev1.EndpointsLastChangeTriggerTime] != "" {
 		t.Errorf("slice with a zone that is no value of a label, and too long a time: %+v, want it without both", s)
 	}
 	dropped := From(newExport(), newService(), sources, options()).Dropped
@@ -259,16 +288,19 @@ func TestSlices(t *testing.T) {
 	}
 }
 
-// docs/spec/controller.md 4.5: a headless Service without selector has both families in any cluster, so those of its endpoints count.
+// docs/spec/controller.md 4.5: a headless Service without selector has both families in any cluster, so those of its
+// endpoints count.
 func TestFamiliesOfAServiceWithoutSelector(t *testing.T) {
-	v4, v6 := newSlice("four", discoveryv1.AddressTypeIPv4, "10.1.0.1"), newSlice("six", discoveryv1.AddressTypeIPv6, "fd00::1")
+	v4, v6 := newSlice("four", discoveryv1.AddressTypeIPv4, "10.1.0.1"),
+		newSlice("six", discoveryv1.AddressTypeIPv6, "fd00::1")
 	for _, tt := range []struct {
 		name     string
 		change   func(*corev1.ServiceSpec)
 		sources  []*discoveryv1.EndpointSlice
 		families []corev1.IPFamily
 	}{
-		{name: "of one family", sources: []*discoveryv1.EndpointSlice{v4, newSlice("empty", discoveryv1.AddressTypeIPv6)}, families: []corev1.IPFamily{"IPv4"}},
+		{name: "of one family", sources: []*discoveryv1.EndpointSlice{v4, newSlice("empty", discoveryv1.AddressTypeIPv6)},
+			families: []corev1.IPFamily{"IPv4"}},
 		{name: "of the second family", sources: []*discoveryv1.EndpointSlice{v6}, families: []corev1.IPFamily{"IPv6"}},
 		{name: "of both", sources: []*discoveryv1.EndpointSlice{v6, v4}, families: []corev1.IPFamily{"IPv4", "IPv6"}},
 		{name: "no endpoint", families: []corev1.IPFamily{"IPv4"}},
@@ -308,7 +340,8 @@ func TestLocalTrafficPolicyIsSaid(t *testing.T) {
 	}
 }
 
-// docs/spec/controller.md 3.4: for which zone and region a slice is stays (KEP-2030), for the broker and the own import.
+// docs/spec/controller.md 3.4: for which zone and region a slice is stays (KEP-2030), for the broker and the own
+// import.
 func TestTopologyLabels(t *testing.T) {
 	for _, tt := range []struct{ zone, region string }{{"a", ""}, {"", "r"}, {"a", "r"}, {"", ""}} {
 		source := newSlice("x", discoveryv1.AddressTypeIPv4, "10.1.0.1")
@@ -342,10 +375,13 @@ func TestUndeclared(t *testing.T) {
 		dropped    []string
 		undeclared int
 	}{
-		{name: "not known yet", want: "IPv4:15432 [192.168.0.7 10.1.0.1 169.254.0.1 192.168.0.9 10.2.0.1 10.1.0.2]; IPv6:15432 [fd00:2::1]"},
-		{name: "some", networks: networks, want: "IPv4:15432 [10.1.0.1 10.1.0.2]; IPv6:15432 []", dropped: []string{named}, undeclared: 5},
+		{name: "not known yet",
+			want: "IPv4:15432 [192.168.0.7 10.1.0.1 169.254.0.1 192.168.0.9 10.2.0.1 10.1.0.2]; IPv6:15432 [fd00:2::1]"},
+		{name: "some", networks: networks, want: "IPv4:15432 [10.1.0.1 10.1.0.2]; IPv6:15432 []", dropped: []string{named},
+			undeclared: 5},
 		{name: "none are declared", networks: []netip.Prefix{}, mode: ServiceIP, want: "IPv4:5432 []; IPv6:5432 []",
-			dropped: []string{strings.Replace(named, "10.2.0.1, 169.254.0.1, 192.168.0.7 and 2 more", "10.96.0.5, fd00:96::5", 1)}, undeclared: 2},
+			dropped: []string{strings.Replace(named, "10.2.0.1, 169.254.0.1, 192.168.0.7 and 2 more", "10.96.0.5, fd00:96::5",
+				1)}, undeclared: 2},
 	} {
 		o := options()
 		o.Networks, o.Endpoints = tt.networks, tt.mode
@@ -379,10 +415,12 @@ func TestMetadata(t *testing.T) {
 		"tier": "gold", "example.org/a": "", "app.kubernetes.io/name": "x", "-bad": "x", "value": "a b",
 	}
 	exp.Spec.ExportedAnnotations = map[string]string{
-		"note": "any text: ü", broker.AnnotationAllocatedBy: "me", "long": strings.Repeat("a", broker.MaxValue+1), "clusterset-dns.io/x": "y",
+		"note": "any text: ü", broker.AnnotationAllocatedBy: "me", "long": strings.Repeat("a", broker.MaxValue+1),
+		"clusterset-dns.io/x": "y",
 	}
 	r := From(exp, newService(), nil, options())
-	if got := fmt.Sprint(r.Record.Spec.Labels, r.Record.Spec.Annotations); got != "[{example.org/a } {tier gold}] [{note any text: ü}]" {
+	if got := fmt.Sprint(
+		r.Record.Spec.Labels, r.Record.Spec.Annotations); got != "[{example.org/a } {tier gold}] [{note any text: ü}]" {
 		t.Errorf("exported = %s, want tier, example.org/a and note", got)
 	}
 	if len(r.Dropped) != 6 {
@@ -437,7 +475,8 @@ func TestVIP(t *testing.T) {
 	}
 }
 
-// docs/spec/selection.md 1.1: what the annotations of an export say of the clusters that traffic goes to, and what a bad one gets.
+// docs/spec/selection.md 1.1: what the annotations of an export say of the clusters that traffic goes to, and what a
+// bad one gets.
 func TestSelectors(t *testing.T) {
 	const list, ours, cilium = broker.AnnotationSelectors, broker.AnnotationAffinity, broker.AnnotationCiliumAffinity
 	const local = `[{"matchProperties":[{"name":"cluster.clusterset.k8s.io","value":"@SameAsImporter@"}]}]`
@@ -450,21 +489,25 @@ func TestSelectors(t *testing.T) {
 		{name: "none", key: "other", want: "null", reason: "Valid", message: "The Service can be exported."},
 		{name: "local", key: ours, value: "local", want: local, reason: "Valid", message: "The Service can be exported."},
 		{name: "Cilium", key: cilium, value: "local", want: local, reason: "Valid", message: "The Service can be exported."},
-		{name: "no preference", key: ours, value: "none", want: "null", reason: "Valid", message: "The Service can be exported."},
-		{name: "no preference of a headless Service", key: ours, value: "none", headless: true, want: "null", reason: "Valid", message: "The Service can be exported."},
+		{name: "no preference", key: ours, value: "none", want: "null", reason: "Valid",
+			message: "The Service can be exported."},
+		{name: "no preference of a headless Service", key: ours, value: "none", headless: true, want: "null",
+			reason: "Valid", message: "The Service can be exported."},
 		{name: "a list", key: list, value: `[{"propertySelector":{"matchProperties":{"b":"2","a":"1"}}}]`,
 			want: `[{"matchProperties":[{"name":"a","value":"1"},{"name":"b","value":"2"}]}]`, reason: "Valid", message: "The Service can be exported."},
 		{name: "an empty selector", key: list, value: `[{"propertySelector":{}}]`, reason: "InvalidClusterSelector",
 			message: `The cluster selectors are malformed: annotation clusterset-dns.io/cluster-selectors: selector 1: it is empty: want matchProperties or matchExpressions. [export-selectors]`},
 		{name: "no JSON", key: list, value: "local", reason: "InvalidClusterSelector",
 			message: `The cluster selectors are malformed: annotation clusterset-dns.io/cluster-selectors: "local": want a JSON list of selectors: invalid character 'l' looking for beginning of value. [export-selectors]`},
-		{name: "an affinity of a headless Service", key: cilium, value: "local", headless: true, want: "null", reason: "AnnotationIgnored",
+		{name: "an affinity of a headless Service", key: cilium, value: "local", headless: true, want: "null",
+			reason:  "AnnotationIgnored",
 			message: "The Service can be exported. Ignored: an affinity of a headless Service: want one that has a cluster IP. [export-annotation]"},
 		{name: "of a headless Service", key: list, value: `[{"propertySelector":{"matchProperties":{"a":"1"}}}]`, headless: true, reason: "InvalidServiceType",
 			message: "Clusters cannot be selected for a headless Service: remove annotation clusterset-dns.io/cluster-selectors, or give the Service a cluster IP. [export-invalid-type]"},
 		{name: "weights", key: broker.AnnotationWeights, value: "east=1", want: "null", reason: "AnnotationIgnored",
 			message: "The Service can be exported. Ignored: annotation clusterset-dns.io/weights of a ServiceExport: want it on the Namespace of an importing cluster. [export-annotation]"},
-		{name: "a traffic distribution", key: broker.AnnotationTrafficDistribution, value: "none", want: "null", reason: "AnnotationIgnored",
+		{name: "a traffic distribution", key: broker.AnnotationTrafficDistribution, value: "none", want: "null",
+			reason:  "AnnotationIgnored",
 			message: "The Service can be exported. Ignored: annotation clusterset-dns.io/traffic-distribution of a ServiceExport: want it on the Namespace of an importing cluster. [export-annotation]"},
 		{name: "an unknown affinity", key: cilium, value: "near", want: "null", reason: "AnnotationIgnored",
 			message: `The Service can be exported. Ignored: annotation service.cilium.io/affinity: affinity "near": want local, region, remote or none. [export-annotation]`},
@@ -483,13 +526,15 @@ func TestSelectors(t *testing.T) {
 			t.Errorf("%s: selectors = %s, want %s", tt.name, got, tt.want)
 		}
 		c := r.Valid(1)
-		if valid := c.Status == metav1.ConditionTrue; c.Reason != tt.reason || c.Message != tt.message || valid != (tt.want != "") {
+		if valid := c.Status == metav1.ConditionTrue; c.Reason != tt.reason || c.Message != tt.message ||
+			valid != (tt.want != "") {
 			t.Errorf("%s: condition = %+v, want %s, %s", tt.name, c, tt.reason, tt.message)
 		}
 	}
 }
 
-// docs/spec/controller.md 3.8: without a list that can be read nothing is exported, as the default would be all clusters.
+// docs/spec/controller.md 3.8: without a list that can be read nothing is exported, as the default would be all
+// clusters.
 func TestToClusters(t *testing.T) {
 	for value, want := range map[string]string{
 		"west,east": `[{"matchExpressions":[{"key":"cluster.clusterset.k8s.io","operator":"In","values":["east","west"]}]}]`,
@@ -504,7 +549,8 @@ func TestToClusters(t *testing.T) {
 		service.Spec.ClusterIP, service.Spec.ClusterIPs = corev1.ClusterIPNone, []string{corev1.ClusterIPNone} // of any type
 		r := From(exp, service, nil, options())
 		if want == "" {
-			if c := r.Valid(1); r.Record != nil || c.Status != metav1.ConditionFalse || c.Reason != "InvalidToClusters" || !strings.Contains(c.Message, "want ") {
+			if c := r.Valid(1); r.Record != nil || c.Status != metav1.ConditionFalse || c.Reason != "InvalidToClusters" ||
+				!strings.Contains(c.Message, "want ") {
 				t.Errorf("%q: record %v, %+v, want none, and a condition that says what is wanted", value, r.Record, c)
 			}
 		} else if r.Record == nil || mustJSON(t, r.Record.Spec.ToClusters) != want {
@@ -543,9 +589,11 @@ func TestOrderOfSourcesDoesNotMatter(t *testing.T) {
 	}
 }
 
-// FuzzFrom decodes anything into the objects. Whatever it is, nothing panics, and a record that is made is one that counts.
+// FuzzFrom decodes anything into the objects. Whatever it is, nothing panics, and a record that is made is one that
+// counts.
 func FuzzFrom(f *testing.F) {
-	f.Add([]byte(mustJSON(f, newExport())), []byte(mustJSON(f, newService())), []byte(mustJSON(f, []any{newSlice("a", "IPv4", "10.1.0.1")})), true)
+	f.Add([]byte(mustJSON(f, newExport())), []byte(mustJSON(f, newService())),
+		[]byte(mustJSON(f, []any{newSlice("a", "IPv4", "10.1.0.1")})), true)
 	f.Add([]byte(`{}`), []byte(`{"spec":{"clusterIP":"None","ports":[{"port":-1}]}}`), []byte(`[null]`), false)
 	f.Fuzz(func(t *testing.T, exp, svc, list []byte, serviceIP bool) {
 		e, s, sources := newExport(), newService(), []*discoveryv1.EndpointSlice{}

@@ -9,8 +9,8 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 )
 
-// exportedLabels returns spec.exportedLabels, sorted by key, without those that no import could have: every importer would
-// reject the whole record for one of them.
+// exportedLabels returns spec.exportedLabels, sorted by key, without those that no import could have: every importer
+// would reject the whole record for one of them.
 func (x *exporter) exportedLabels() []v1alpha1.Label {
 	var labels []v1alpha1.Label
 	for _, key := range x.keys("Label", x.exp.Spec.ExportedLabels) {

@@ -11,8 +11,9 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker"
 )
 
-// declared removes from a slice for the broker the addresses outside of the networks that the cluster declared, and endpoints
-// that have no other: the broker would deny the whole slice for one of them, and keep the endpoints of before (docs/spec/controller.md 3.4).
+// declared removes from a slice for the broker the addresses outside of the networks that the cluster declared, and
+// endpoints that have no other: the broker would deny the whole slice for one of them, and keep the endpoints of before
+// (docs/spec/controller.md 3.4).
 func (x *exporter) declared(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 	if x.o.Networks == nil {
 		return s

@@ -12,12 +12,13 @@ type Options struct {
 	BrokerNamespace string
 	// Namespace says whether services of the namespace of the export may leave the cluster.
 	Namespace NamespacePolicy
-	// Networks are those that the cluster declared at its join: addresses outside of them are left out. While they are not known
-	// they are nil, and no address is left out.
+	// Networks are those that the cluster declared at its join: addresses outside of them are left out. While they are not
+	// known they are nil, and no address is left out.
 	Networks []netip.Prefix
 	// Endpoints says what the slices hold.
 	Endpoints Endpoints
-	// ByZone says that the endpoints of the export are divided by zone on the broker now. It counts for the strategy PreferZone alone.
+	// ByZone says that the endpoints of the export are divided by zone on the broker now. It counts for the strategy
+	// PreferZone alone.
 	ByZone bool
 	// WantsVIP applies to exports without the annotation. If it is nil, the record has no VIP.
 	WantsVIP *bool

@@ -38,9 +38,11 @@ func (x *exporter) exportable(s *discoveryv1.EndpointSlice) bool {
 	case s.AddressType != discoveryv1.AddressTypeIPv4 && s.AddressType != discoveryv1.AddressTypeIPv6:
 		x.drop("EndpointSlice %q is not exported: its address type is %.80q.", s.Name, s.AddressType)
 	case len(s.Endpoints) > broker.MaxEndpoints:
-		x.drop("EndpointSlice %q is not exported: it has %d endpoints, at most %d can be.", s.Name, len(s.Endpoints), broker.MaxEndpoints)
+		x.drop("EndpointSlice %q is not exported: it has %d endpoints, at most %d can be.", s.Name, len(s.Endpoints),
+			broker.MaxEndpoints)
 	case addresses(s) > broker.MaxEndpoints:
-		x.drop("EndpointSlice %q is not exported: it has %d addresses, at most %d can be.", s.Name, addresses(s), broker.MaxEndpoints)
+		x.drop("EndpointSlice %q is not exported: it has %d addresses, at most %d can be.", s.Name, addresses(s),
+			broker.MaxEndpoints)
 	case len(s.Ports) > broker.MaxPorts:
 		x.drop("EndpointSlice %q is not exported: it has %d ports, at most %d can be.", s.Name, len(s.Ports), broker.MaxPorts)
 	default:
@@ -56,8 +58,8 @@ func addresses(s *discoveryv1.EndpointSlice) (n int) {
 	return n
 }
 
-// copyOf returns one source slice as it is exported. Of its metadata only the time of the change travels, and for which zone or region it
-// is; targetRef and hints mean nothing in another cluster.
+// copyOf returns one source slice as it is exported. Of its metadata only the time of the change travels, and for which
+// zone or region it is; targetRef and hints mean nothing in another cluster.
 func (x *exporter) copyOf(source *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 	s := x.newSlice(source.Name, source.AddressType)
 	maps.Copy(s.Labels, broker.TopologyOf(source.Labels))
@@ -88,8 +90,8 @@ func zone(z *string) *string {
 	return clone(z)
 }
 
-// serviceIP returns the slice of one cluster IP: the Service is the endpoint, at its own ports. While no endpoint of that
-// family is ready the list is empty, so that no request goes to a cluster that cannot serve it (first Lighthouse
+// serviceIP returns the slice of one cluster IP: the Service is the endpoint, at its own ports. While no endpoint of
+// that family is ready the list is empty, so that no request goes to a cluster that cannot serve it (first Lighthouse
 // document, "EndpointSlice Behaviour").
 func (x *exporter) serviceIP(addr netip.Addr, sources []*discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 	family := discoveryv1.AddressType(broker.FamilyOf(addr))
@@ -111,8 +113,8 @@ func (x *exporter) serviceIP(addr netip.Addr, sources []*discoveryv1.EndpointSli
 	return s
 }
 
-// trim returns a copy for the broker: other clusters have no use for node names, and a pod that moves to another node need not
-// change the slice.
+// trim returns a copy for the broker: other clusters have no use for node names, and a pod that moves to another node
+// need not change the slice.
 func trim(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 	t := s.DeepCopy()
 	for i := range t.Endpoints {

@@ -28,8 +28,8 @@ const (
 const (
 	// maxDivided is how many endpoints a slice has that is not a copy of a source slice. Kubernetes puts as many into one.
 	maxDivided = 100
-	// With PreferZone each zone has a slice of its own once all zones have enterZone endpoints, and until one has fewer than stayZone. With
-	// one number, a Pod that comes and goes would move all endpoints each time.
+	// With PreferZone each zone has a slice of its own once all zones have enterZone endpoints, and until one has fewer
+	// than stayZone. With one number, a Pod that comes and goes would move all endpoints each time.
 	enterZone, stayZone = 3, 2
 )
 
@@ -42,14 +42,16 @@ func (x *exporter) strategy() strategy {
 	case s != original && s != preferZone && s != requireZone:
 		x.ignore("Ignored: annotation %s: %.80q: want Original, PreferZone or RequireZone.", broker.AnnotationSliceStrategy, text)
 	case s != original && x.exportsServiceIP():
-		x.ignore("Ignored: annotation %s: %q: want Original, as this cluster exports cluster IPs.", broker.AnnotationSliceStrategy, text)
+		x.ignore("Ignored: annotation %s: %q: want Original, as this cluster exports cluster IPs.",
+			broker.AnnotationSliceStrategy, text)
 	default:
 		return s
 	}
 	return original
 }
 
-// byStrategy returns the slices that hold the endpoints of copies as the annotation of the export asks for. copies are in the order of their sources.
+// byStrategy returns the slices that hold the endpoints of copies as the annotation of the export asks for. copies are
+// in the order of their sources.
 func (x *exporter) byStrategy(copies []*discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
 	s := x.strategy()
 	if s == original {
@@ -101,8 +103,8 @@ type part struct {
 	endpoints []discoveryv1.Endpoint
 }
 
-// groupsOf returns the groups of slices, sorted, with each endpoint once: while a Pod moves from one slice to another, both may have it.
-// An address type without endpoints has one empty group.
+// groupsOf returns the groups of slices, sorted, with each endpoint once: while a Pod moves from one slice to another,
+// both may have it. An address type without endpoints has one empty group.
 func groupsOf(all []*discoveryv1.EndpointSlice) []*group {
 	byID := make(map[string]*group)
 	filled := make(map[discoveryv1.AddressType]bool)
@@ -141,7 +143,10 @@ func groupOf(s *discoveryv1.EndpointSlice) (string, []discoveryv1.EndpointPort) 
 		}
 		return string(t)
 	}
-	ports := slices.SortedFunc(slices.Values(s.Ports), func(a, b discoveryv1.EndpointPort) int { return cmp.Compare(text(a), text(b)) })
+	ports := slices.SortedFunc(slices.Values(s.Ports), func(a,
+		b discoveryv1.EndpointPort) int {
+		return cmp.Compare(text(a), text(b))
+	})
 	parts := []string{string(s.AddressType)}
 	for _, p := range ports {
 		parts = append(parts, text(p))
@@ -169,7 +174,8 @@ func place(e discoveryv1.Endpoint) placed {
 	return placed{e, id, binary.BigEndian.Uint64(sum[:])}
 }
 
-// sortOnce sorts the endpoints and leaves each of them once: of two the one that is ready, else that of the first source.
+// sortOnce sorts the endpoints and leaves each of them once: of two the one that is ready, else that of the first
+// source.
 func (g *group) sortOnce() {
 	slices.SortStableFunc(g.endpoints, func(a, b placed) int {
 		return cmp.Or(cmp.Compare(a.id, b.id), cmp.Compare(unfitness(a.Endpoint), unfitness(b.Endpoint)))
@@ -196,8 +202,8 @@ func zoneOf(e discoveryv1.Endpoint) string {
 	return *e.Zone
 }
 
-// enoughInZones reports whether the endpoints are divided by zone with PreferZone; was says whether they are. Each counts, whether it is ready
-// or not: a failing probe moves no endpoint.
+// enoughInZones reports whether the endpoints are divided by zone with PreferZone; was says whether they are. Each
+// counts, whether it is ready or not: a failing probe moves no endpoint.
 func enoughInZones(groups []*group, was bool) bool {
 	least := enterZone
 	if was {
@@ -253,9 +259,10 @@ func (g *group) divide(byZone bool) []part {
 	return parts
 }
 
-// pack calls use for lists of the endpoints that fit into slices, each under a path of its own. It halves a list that is too long by the next bit of
-// the hashes. So the slice of an endpoint follows from the endpoint itself, and from how many others begin with the same bits: one that comes or
-// goes changes its slice, and seldom splits it or joins two. No history is needed for that, and every restart finds the same slices.
+// pack calls use for lists of the endpoints that fit into slices, each under a path of its own. It halves a list that
+// is too long by the next bit of the hashes. So the slice of an endpoint follows from the endpoint itself, and from how
+// many others begin with the same bits: one that comes or goes changes its slice, and seldom splits it or joins two. No
+// history is needed for that, and every restart finds the same slices.
 func pack(list []placed, path string, use func(path string, list []placed)) {
 	addresses := 0
 	for i := range list {

@@ -16,7 +16,8 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/tier"
 )
 
-// zoned returns source slices of at most 100 endpoints each, as Kubernetes makes them, with an endpoint for each zone that is listed.
+// zoned returns source slices of at most 100 endpoints each, as Kubernetes makes them, with an endpoint for each zone
+// that is listed.
 func zoned(zones ...string) []*discoveryv1.EndpointSlice {
 	var all []*discoveryv1.EndpointSlice
 	for i, zone := range zones {
@@ -80,19 +81,23 @@ func TestStrategies(t *testing.T) {
 
 		{name: "padding: not yet", strategy: "PreferZone", sources: zoned("a", "a", "a", "b", "b"), want: ":5"},
 		{name: "padding: enough", strategy: "PreferZone", sources: zoned("a", "a", "a", "b", "b", "b"), want: "a:3 b:3"},
-		{name: "padding: still enough", strategy: "PreferZone", byZone: true, sources: zoned("a", "a", "a", "b", "b"), want: "a:3 b:2"},
+		{name: "padding: still enough", strategy: "PreferZone", byZone: true, sources: zoned("a", "a", "a", "b", "b"),
+			want: "a:3 b:2"},
 		{name: "padding: no longer", strategy: "PreferZone", byZone: true, sources: zoned("a", "a", "a", "b"), want: ":4"},
 		{name: "a zone is empty", strategy: "PreferZone", byZone: true, sources: zoned("a", "a", "a"), want: ":3"},
 		{name: "one zone", strategy: "RequireZone", sources: zoned("a", "a", "a"), want: "a:3"},
-		{name: "an endpoint without a zone", strategy: "PreferZone", byZone: true, sources: zoned("a", "a", "a", "b", "b", "b", ""), want: ":7"},
+		{name: "an endpoint without a zone", strategy: "PreferZone", byZone: true,
+			sources: zoned("a", "a", "a", "b", "b", "b", ""), want: ":7"},
 		{name: "an endpoint without a zone", strategy: "RequireZone", sources: zoned("a", "b", ""), want: ":1 a:1 b:1"},
 		{name: "a zone that no label can say", strategy: "RequireZone", sources: zoned("a", "zone b"), want: ":1 a:1"},
 		{name: "one family has too few", strategy: "PreferZone", sources: dual, want: ":2 :6"},
 		{name: "two families", strategy: "RequireZone", sources: dual, want: "a:3 b:3 z1:2"},
 		{name: "no endpoints", strategy: "RequireZone", sources: zoned("a")[:0], want: ""},
-		{name: "an empty slice", strategy: "RequireZone", sources: []*discoveryv1.EndpointSlice{newSlice("x", discoveryv1.AddressTypeIPv4)}, want: ":0"},
+		{name: "an empty slice", strategy: "RequireZone", sources: []*discoveryv1.EndpointSlice{newSlice("x",
+			discoveryv1.AddressTypeIPv4)}, want: ":0"},
 		{name: "an empty slice beside others", strategy: "PreferZone",
-			sources: append(zoned("a"), newSlice("x", discoveryv1.AddressTypeIPv4), newSlice("y", discoveryv1.AddressTypeIPv6)), want: ":0 :1"},
+			sources: append(zoned("a"), newSlice("x", discoveryv1.AddressTypeIPv4), newSlice("y", discoveryv1.AddressTypeIPv6)),
+			want:    ":0 :1"},
 	} {
 		r := asked(tt.strategy, tt.byZone, tt.sources...)
 		if got := layout(r.Slices); got != tt.want || layout(r.Local) != tt.want {
@@ -130,7 +135,8 @@ func TestStrategyIgnored(t *testing.T) {
 		if tt.want != "" {
 			reason = "AnnotationIgnored"
 		}
-		if c.Status != metav1.ConditionTrue || c.Reason != reason || !strings.HasSuffix(c.Message, tt.want) || r.Record == nil {
+		if c.Status != metav1.ConditionTrue || c.Reason != reason || !strings.HasSuffix(c.Message, tt.want) ||
+			r.Record == nil {
 			t.Errorf("%s: condition %+v, want True/%s and %q", tt.name, c, reason, tt.want)
 		}
 		if got := layout(r.Slices); tt.headless && got != "a:1 b:1" || tt.endpoints != ServiceIP && got != ":2" {
@@ -139,7 +145,8 @@ func TestStrategyIgnored(t *testing.T) {
 	}
 }
 
-// A Pod that moves from one source slice to another is in both for a moment. The labels of source slices do not count beside a strategy.
+// A Pod that moves from one source slice to another is in both for a moment. The labels of source slices do not count
+// beside a strategy.
 func TestStrategyOnce(t *testing.T) {
 	all := zoned("a", "b")
 	second := all[0].DeepCopy()
@@ -150,7 +157,8 @@ func TestStrategyOnce(t *testing.T) {
 		t.Fatalf("slices = %s, want each endpoint once", got)
 	}
 	for _, s := range r.Slices {
-		if !*s.Endpoints[0].Conditions.Ready || s.Labels[broker.LabelForRegion] != "" || s.Annotations["endpoints.kubernetes.io/last-change-trigger-time"] == "" {
+		if !*s.Endpoints[0].Conditions.Ready || s.Labels[broker.LabelForRegion] != "" ||
+			s.Annotations["endpoints.kubernetes.io/last-change-trigger-time"] == "" {
 			t.Errorf("slice %+v, want the ready one of two endpoints, no region, and the time of the change", s)
 		}
 	}
@@ -161,7 +169,8 @@ func TestStrategyOnce(t *testing.T) {
 	}
 }
 
-// docs/spec/controller.md 3.7, docs/spec/controller.md 10: every endpoint exactly once, in slices of at most 100, and few of them change with one endpoint.
+// docs/spec/controller.md 3.7, docs/spec/controller.md 10: every endpoint exactly once, in slices of at most 100, and
+// few of them change with one endpoint.
 func TestStrategyLaws(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, strategy := range []string{"PreferZone", "RequireZone"} {
@@ -201,7 +210,8 @@ func TestStrategyLaws(t *testing.T) {
 		}
 		// Rarely a slice is split into two, or two are joined: three writes.
 		if writes > changes*5/4 || most > 4 || flips > 6 {
-			t.Errorf("%s: %d writes after %d changes, at most %d after one, and all anew %d times", strategy, writes, changes, most, flips)
+			t.Errorf("%s: %d writes after %d changes, at most %d after one, and all anew %d times", strategy, writes, changes,
+				most, flips)
 		}
 	}
 }
@@ -215,7 +225,8 @@ func present(zones []string) []*discoveryv1.EndpointSlice {
 	return all
 }
 
-// check checks what holds for every result. It returns the content of each slice by name, and whether they are for zones.
+// check checks what holds for every result. It returns the content of each slice by name, and whether they are for
+// zones.
 func check(t *testing.T, sources []*discoveryv1.EndpointSlice, r Result) (content map[string]string, labelled bool) {
 	t.Helper()
 	want, got := map[string]string{}, map[string]string{}

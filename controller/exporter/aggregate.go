@@ -15,9 +15,9 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
-// aggregates publishes merged imports in the broker namespace of this member, of those services of which it has the oldest
-// export (docs/spec/controller.md 2, "aggregate_view"). People read them; no controller imports or watches them. So this
-// remembers what it wrote, after it listed once what earlier instances left.
+// aggregates publishes merged imports in the broker namespace of this member, of those services of which it has the
+// oldest export (docs/spec/controller.md 2, "aggregate_view"). People read them; no controller imports or watches them.
+// So this remembers what it wrote, after it listed once what earlier instances left.
 type aggregates struct {
 	broker    *broker.Broker
 	clusterID string
@@ -30,8 +30,8 @@ type aggregates struct {
 	published map[types.NamespacedName]*mcsv1beta1.ServiceImport // as listed, or as written since
 }
 
-// publish makes the broker have the aggregate of a service, or none. own is what this cluster exports, nil if nothing. One goroutine at a time
-// publishes a service.
+// publish makes the broker have the aggregate of a service, or none. own is what this cluster exports, nil if nothing.
+// One goroutine at a time publishes a service.
 func (a *aggregates) publish(ctx context.Context, svc types.NamespacedName, own *v1alpha1.ExportedService) error {
 	if err := a.list(ctx); err != nil {
 		return err
@@ -87,8 +87,8 @@ func (a *aggregates) set(svc types.NamespacedName, imp *mcsv1beta1.ServiceImport
 	}
 }
 
-// of returns the merged import of a service, without derived addresses and conditions, which each member has its own of. It is
-// nil if another member has to publish it, or no member does.
+// of returns the merged import of a service, without derived addresses and conditions, which each member has its own
+// of. It is nil if another member has to publish it, or no member does.
 func (a *aggregates) of(svc types.NamespacedName, own *v1alpha1.ExportedService) *mcsv1beta1.ServiceImport {
 	if !a.enabled || own == nil {
 		return nil

@@ -11,8 +11,8 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/protocol"
 )
 
-// behind holds the exports whose last write failed. The inventory marks some of them: their copies on the broker may be out of date
-// (docs/spec/controller.md 8.2). The zero value is empty. Several goroutines may call the methods.
+// behind holds the exports whose last write failed. The inventory marks some of them: their copies on the broker may be
+// out of date (docs/spec/controller.md 8.2). The zero value is empty. Several goroutines may call the methods.
 type behind struct {
 	mu     sync.Mutex
 	failed map[types.NamespacedName]failure
@@ -89,7 +89,8 @@ func (b *behind) restart(at time.Time) {
 	}
 }
 
-// annotate sets the marks of a part of the inventory. A mark of an earlier process stays until this one has written the service.
+// annotate sets the marks of a part of the inventory. A mark of an earlier process stays until this one has written the
+// service.
 func (b *behind) annotate(part *v1alpha1.Inventory) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -9,13 +9,15 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/memberenv"
 )
 
-// docs/spec/controller.md 8.2: an export that failed for long enough is behind until a write of it succeeds. What an earlier process said stays until then.
+// docs/spec/controller.md 8.2: an export that failed for long enough is behind until a write of it succeeds. What an
+// earlier process said stays until then.
 func TestBehind(t *testing.T) {
 	var b behind
 	svc, begin := memberenv.DB, time.Now()
 	says := func(what string, has, want int64) {
 		t.Helper()
-		part := &v1alpha1.Inventory{Spec: v1alpha1.InventorySpec{Exports: []v1alpha1.InventoryEntry{{Name: "db.shop", Behind: has}}}}
+		part := &v1alpha1.Inventory{Spec: v1alpha1.InventorySpec{Exports: []v1alpha1.InventoryEntry{{Name: "db.shop",
+			Behind: has}}}}
 		if b.annotate(part); part.Spec.Exports[0].Behind != want {
 			t.Errorf("%s: behind %d, want %d", what, part.Spec.Exports[0].Behind, want)
 		}

@@ -19,11 +19,12 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/metrics"
 )
 
-// quarantine is the time before a released address goes to another service. Clients and data planes may still use it for the old one.
+// quarantine is the time before a released address goes to another service. Clients and data planes may still use it
+// for the old one.
 const quarantine = 10 * time.Minute
 
-// retryPool is the time until the claims of a service are decided again without an event: a VIP CIDR may have room, or other members may have ended
-// their exports.
+// retryPool is the time until the claims of a service are decided again without an event: a VIP CIDR may have room, or
+// other members may have ended their exports.
 const retryPool = time.Minute
 
 // claims decides which clusterset IPs the inventory of this member gives to services (docs/spec/controller.md 5.7):
@@ -34,8 +35,9 @@ const retryPool = time.Minute
 //	                                         ▲                                          │  10 minutes
 //	                                         └──────────────── it lacks one again ──────┘
 //
-// The inventory is the only state, since no other member claims addresses of these VIP CIDRs. After a restore of the broker, lost claims are made
-// again from the notes of the own imports. Several goroutines may call the methods, and for each part of the inventory one choose, and then wrote or failed.
+// The inventory is the only state, since no other member claims addresses of these VIP CIDRs. After a restore of the
+// broker, lost claims are made again from the notes of the own imports. Several goroutines may call the methods, and
+// for each part of the inventory one choose, and then wrote or failed.
 type claims struct {
 	broker    *broker.Broker
 	member    *member.Cluster
@@ -87,8 +89,8 @@ func (d *decision) retryIn(wait time.Duration) {
 	}
 }
 
-// wants returns whether exports want a clusterset IP by default; nil if records do not mention it. Without "vip cidr" an export may still ask
-// for one by annotation, for members with that option, if this member has a VIP CIDR.
+// wants returns whether exports want a clusterset IP by default; nil if records do not mention it. Without "vip cidr"
+// an export may still ask for one by annotation, for members with that option, if this member has a VIP CIDR.
 func (c *claims) wants() *bool {
 	wanted := c.options.VIP == merge.CIDR
 	if !wanted && len(c.ownPools()) == 0 {
@@ -97,7 +99,8 @@ func (c *claims) wants() *bool {
 	return &wanted
 }
 
-// ownPools returns the pools of this member that count. It looks at the other members only if this one has a VIP CIDR: it is asked every second.
+// ownPools returns the pools of this member that count. It looks at the other members only if this one has a VIP CIDR:
+// it is asked every second.
 func (c *claims) ownPools() []merge.Pool {
 	if m := c.broker.Member(c.clusterID); m == nil || len(m.Spec.VIPCIDRs()) == 0 {
 		return nil
@@ -122,7 +125,8 @@ func (c *claims) decide(svc types.NamespacedName, record *v1alpha1.ExportedServi
 	view, o := c.broker.MergeView(svc, o)
 	o.VIPs.Has = noted
 	o.VIPs.Removed = c.broker.RemovedAmong(noted)
-	s := claimant{name: svc, record: record, vips: o.VIPs.Accepted(c.member.Namespace(svc.Namespace)), pools: c.own(o.VIPs.Pools), now: now}
+	s := claimant{name: svc, record: record, vips: o.VIPs.Accepted(c.member.Namespace(svc.Namespace)),
+		pools: c.own(o.VIPs.Pools), now: now}
 	has = append(slices.Clone(has), c.lost(has, s)...)
 	exported := len(has) == 0 || c.exported(svc, record, view)
 	for _, x := range has {
@@ -157,7 +161,8 @@ func (c *claims) notedIn(svc types.NamespacedName) []merge.Address {
 	return nil
 }
 
-// lost returns the claims that the own import notes, and that an inventory from before the note lacks: the broker was restored.
+// lost returns the claims that the own import notes, and that an inventory from before the note lacks: the broker was
+// restored.
 func (c *claims) lost(has []v1alpha1.Claim, s claimant) (all []v1alpha1.Claim) {
 	for _, a := range s.vips.Has {
 		pool, ok := poolOf(s.pools, a.IP.Is4())
@@ -177,8 +182,8 @@ func poolOf(pools []merge.Pool, v4 bool) (merge.Pool, bool) {
 	return pools[at], true
 }
 
-// exported reports whether a member exports the service, or may do so. An address is released only after all members have listed their exports
-// without it.
+// exported reports whether a member exports the service, or may do so. An address is released only after all members
+// have listed their exports without it.
 func (c *claims) exported(svc types.NamespacedName, record *v1alpha1.ExportedService, view broker.View) bool {
 	others := slices.ContainsFunc(view.Records, func(r merge.Record) bool { return r.Cluster != c.clusterID })
 	if record != nil || others || member.IsOurs(c.member.Import(svc)) || c.broker.Member(c.clusterID) == nil {
@@ -209,8 +214,9 @@ func (c *claims) missing(members []v1alpha1.Member) bool {
 	return false
 }
 
-// allocates reports whether this member has to give the service its addresses. Exports that the namespace does not accept have no part in it. All VIP CIDRs of Members count, so that members with different
-// options come to the same result.
+// allocates reports whether this member has to give the service its addresses. Exports that the namespace does not
+// accept have no part in it. All VIP CIDRs of Members count, so that members with different options come to the same
+// result.
 func (c *claims) allocates(svc types.NamespacedName, record *v1alpha1.ExportedService, view broker.View) bool {
 	o := c.options
 	o.VIPs = merge.VIPs{Pools: merge.Pools(c.broker.Members(), merge.VIPNetworks{})}
@@ -224,7 +230,8 @@ func (c *claims) allocates(svc types.NamespacedName, record *v1alpha1.ExportedSe
 // give revives released claims of a service that lacks addresses, or sets lacks, or noVIP.
 func (c *claims) give(d *decision, s claimant) {
 	others := s.vips
-	others.Has = slices.DeleteFunc(slices.Clone(others.Has), func(a merge.Address) bool { return a.Cluster == c.clusterID })
+	others.Has = slices.DeleteFunc(slices.Clone(others.Has),
+		func(a merge.Address) bool { return a.Cluster == c.clusterID })
 	some := false
 	var without []corev1.IPFamily // no VIP CIDR
 	for _, f := range s.record.Spec.IPFamilies {
@@ -253,10 +260,12 @@ func (c *claims) give(d *decision, s claimant) {
 		d.retryIn(retryPool - s.now.Sub(e.at))
 	case len(d.lacks) > 0 || some || len(without) == 0:
 	case len(s.pools) == 0:
-		d.noVIP = fmt.Sprintf("There is no clusterset IP, as this cluster has no VIP CIDR in %s: join it with --vip-cidr.", c.options.VIPNetworks)
+		d.noVIP = fmt.Sprintf("There is no clusterset IP, as this cluster has no VIP CIDR in %s: join it with --vip-cidr.",
+			c.options.VIPNetworks)
 	default:
 		prefix := s.pools[0].Prefix
-		d.noVIP = fmt.Sprintf("There is no clusterset IP, as the VIP CIDR %s is %s and the Service is not.", prefix, apibroker.FamilyOf(prefix.Addr()))
+		d.noVIP = fmt.Sprintf("There is no clusterset IP, as the VIP CIDR %s is %s and the Service is not.", prefix,
+			apibroker.FamilyOf(prefix.Addr()))
 	}
 }
 
@@ -295,7 +304,8 @@ func (c *claims) failed(part string) {
 // noted returns the services of a part of the inventory with claims there, or in the note of the own import.
 func (c *claims) noted(part string) (services []types.NamespacedName) {
 	for _, svc := range slices.Concat(c.member.Imports(), c.broker.OwnServices()) {
-		if apibroker.InventoryPart(svc.Namespace, svc.Name) == part && (len(c.notedIn(svc)) > 0 || len(c.broker.OwnClaims(svc)) > 0) {
+		if apibroker.InventoryPart(svc.Namespace, svc.Name) == part &&
+			(len(c.notedIn(svc)) > 0 || len(c.broker.OwnClaims(svc)) > 0) {
 			services = append(services, svc)
 		}
 	}
@@ -303,7 +313,8 @@ func (c *claims) noted(part string) (services []types.NamespacedName) {
 }
 
 // choose returns the claims of services for the next write of their part of the inventory.
-func (c *claims) choose(part string, services map[types.NamespacedName]struct{}) map[types.NamespacedName][]v1alpha1.Claim {
+func (c *claims) choose(
+	part string, services map[types.NamespacedName]struct{}) map[types.NamespacedName][]v1alpha1.Claim {
 	if len(services) == 0 {
 		return nil
 	}
@@ -329,7 +340,8 @@ func (c *claims) choose(part string, services map[types.NamespacedName]struct{})
 		for _, pool := range d.lacks {
 			addr, ok := pool.Choose(svc, taken)
 			if !ok {
-				full = append(full, fmt.Sprintf("There is no %s clusterset IP, as the VIP CIDR %s is exhausted: export less, or join with a larger one.",
+				full = append(full, fmt.Sprintf(
+					"There is no %s clusterset IP, as the VIP CIDR %s is exhausted: export less, or join with a larger one.",
 					apibroker.FamilyOf(pool.Prefix.Addr()), pool.Prefix))
 				continue
 			}
@@ -369,8 +381,8 @@ func (c *claims) note(svc types.NamespacedName, text string, now time.Time) {
 // ownersAge bounds the age of owners: making it reads all imports.
 const ownersAge = 10 * time.Second
 
-// taken returns the services that have an address, by the inventory or else by the notes of the own imports. It may be older by ownersAge; the
-// caller keeps it up to date with its own choices.
+// taken returns the services that have an address, by the inventory or else by the notes of the own imports. It may be
+// older by ownersAge; the caller keeps it up to date with its own choices.
 func (c *claims) taken() map[netip.Addr]types.NamespacedName {
 	if c.owners != nil && time.Since(c.counted) < ownersAge {
 		return c.owners

@@ -32,12 +32,15 @@ func alphaRecord(svc types.NamespacedName) *v1alpha1.ExportedService {
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: apibroker.NamespaceName("member", alpha), Name: apibroker.RecordName(svc.Namespace, svc.Name),
 			Labels: map[string]string{
-				mcsv1beta1.LabelServiceName: svc.Name, mcsv1beta1.LabelSourceCluster: alpha, apibroker.LabelSourceNamespace: svc.Namespace,
+				mcsv1beta1.LabelServiceName: svc.Name, mcsv1beta1.LabelSourceCluster: alpha,
+				apibroker.LabelSourceNamespace: svc.Namespace,
 			},
 		},
 		Spec: v1alpha1.ExportedServiceSpec{
-			Namespace: svc.Namespace, Name: svc.Name, Type: v1alpha1.ClusterSetIP, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
-			Ports: []v1alpha1.ServicePort{{Name: "pg", Protocol: corev1.ProtocolTCP, Port: 5432}}, ExportCreated: earlier, VIP: &v1alpha1.VIP{Wanted: true},
+			Namespace: svc.Namespace, Name: svc.Name, Type: v1alpha1.ClusterSetIP,
+			IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
+			Ports:      []v1alpha1.ServicePort{{Name: "pg", Protocol: corev1.ProtocolTCP, Port: 5432}}, ExportCreated: earlier,
+			VIP: &v1alpha1.VIP{Wanted: true},
 		},
 	}
 }
@@ -50,7 +53,9 @@ func (a *exporting) create(svc types.NamespacedName, annotation string) []string
 		exp.Annotations = map[string]string{apibroker.AnnotationUseVIP: annotation}
 	}
 	a.Create(memberenv.NewService(svc), exp)
-	return a.do(svc, "export of "+svc.Name+" seen", func() bool { return a.Member.Export(svc) != nil && a.Member.Service(svc) != nil })
+	return a.do(svc, "export of "+svc.Name+" seen", func() bool {
+		return a.Member.Export(svc) != nil && a.Member.Service(svc) != nil
+	})
 }
 
 // end ends the export of a service.
@@ -67,11 +72,13 @@ func (a *exporting) again(svc types.NamespacedName) {
 	a.do(svc, "export seen again", func() bool { return a.Member.Export(svc) != nil })
 }
 
-// claimed returns the addresses that the inventory on the broker gives to a service, released ones in brackets, and whether the service is listed.
+// claimed returns the addresses that the inventory on the broker gives to a service, released ones in brackets, and
+// whether the service is listed.
 func (a *exporting) claimed(svc types.NamespacedName) (text string, listed bool) {
 	a.Helper()
 	part := &v1alpha1.Inventory{}
-	if err := a.Admin.Get(a.Context(), part, memberenv.Namespace, apibroker.InventoryPart(svc.Namespace, svc.Name)); err != nil {
+	if err := a.Admin.Get(a.Context(), part, memberenv.Namespace,
+		apibroker.InventoryPart(svc.Namespace, svc.Name)); err != nil {
 		a.Fatal(err)
 	}
 	var all []string
@@ -131,7 +138,8 @@ func TestClaims(t *testing.T) {
 	}
 	first, listed := a.claimed(one)
 	second, _ := a.claimed(two)
-	if all := []string{first, second}; !listed || !slices.Contains(all, "243.0.0.4") || !slices.Contains(all, "243.0.0.5") {
+	if all := []string{first, second}; !listed || !slices.Contains(all, "243.0.0.4") ||
+		!slices.Contains(all, "243.0.0.5") {
 		t.Errorf("claims = %q, want both of 243.0.0.4/31", all)
 	}
 	exhausted := func(what string) {
@@ -182,7 +190,8 @@ func TestClaimsOfOthers(t *testing.T) {
 	alphas := b.AddMember(alpha, "243.7.0.0/16")
 	given, plain, older := memberenv.Service("given"), memberenv.Service("plain"), memberenv.Service("older")
 	alone := alphaRecord(older)
-	alone.Spec.ToClusters = []v1alpha1.ClusterSelector{{MatchProperties: []v1alpha1.Property{{Name: about.ClusterIDName, Value: alpha}}}}
+	alone.Spec.ToClusters = []v1alpha1.ClusterSelector{{MatchProperties: []v1alpha1.Property{{Name: about.ClusterIDName,
+		Value: alpha}}}}
 	b.Create(alphaRecord(given), alphaRecord(plain), alone)
 	b.Claim(alphas, given, earlier.Time, "243.7.0.9")
 	a := b.start(func(c *Config) { c.Merge.VIP = merge.CIDR })
@@ -229,7 +238,8 @@ func TestClaimsOfOthers(t *testing.T) {
 	b.Create(alphaRecord(shut))
 	b.Claim(alphas, shut, earlier.Time, "243.7.0.6")
 	a.Await("alpha's export and claim", func() bool {
-		return len(a.Broker.Records(shut)) == 1 && len(a.vips(shut).Claims) == 1 && a.Member.Namespace(older.Namespace).Annotations != nil
+		return len(a.Broker.Records(shut)) == 1 && len(a.vips(shut).Claims) == 1 &&
+			a.Member.Namespace(older.Namespace).Annotations != nil
 	})
 	a.create(shut, "")
 	if is, _ := a.claimed(shut); is == "" {
@@ -243,7 +253,8 @@ func (a *exporting) vips(svc types.NamespacedName) merge.VIPs {
 	return o.VIPs
 }
 
-// docs/spec/controller.md 5.7: who has claimed an address keeps it for others that export the service, until they all say that they do not.
+// docs/spec/controller.md 5.7: who has claimed an address keeps it for others that export the service, until they all
+// say that they do not.
 func TestClaimOutlivesTheExport(t *testing.T) {
 	b := newEnv(t)
 	b.AddMember(alpha, "")
@@ -265,15 +276,18 @@ func TestClaimOutlivesTheExport(t *testing.T) {
 	a.expectClaims("alpha is silent", db, is)
 	silent = false
 	imp := &mcsv1beta1.ServiceImport{
-		ObjectMeta: metav1.ObjectMeta{Namespace: db.Namespace, Name: db.Name, Labels: map[string]string{apibroker.LabelManagedBy: apibroker.ManagedBy}},
-		Spec:       mcsv1beta1.ServiceImportSpec{Type: mcsv1beta1.ClusterSetIP, Ports: []mcsv1beta1.ServicePort{}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: db.Namespace, Name: db.Name,
+			Labels: map[string]string{apibroker.LabelManagedBy: apibroker.ManagedBy}},
+		Spec: mcsv1beta1.ServiceImportSpec{Type: mcsv1beta1.ClusterSetIP, Ports: []mcsv1beta1.ServicePort{}},
 	}
 	b.Create(imp)
 	a.do(db, "import", func() bool { return a.Member.Import(db) != nil })
 	a.expectClaims("this cluster still imports it", db, is)
 	b.Delete(imp)
 	betas := b.AddMember("beta", "")
-	a.do(db, "no import, and a new member", func() bool { return a.Member.Import(db) == nil && len(a.Broker.Members()) == 3 })
+	a.do(db, "no import, and a new member", func() bool {
+		return a.Member.Import(db) == nil && len(a.Broker.Members()) == 3
+	})
 	a.expectClaims("nothing is known of beta", db, is)
 	b.Delete(&v1alpha1.Member{ObjectMeta: metav1.ObjectMeta{Name: "beta"}})
 	a.do(db, "beta gone", func() bool { return len(a.Broker.Members()) == 2 })
@@ -286,14 +300,16 @@ func TestClaimOutlivesTheExport(t *testing.T) {
 	a.expectClaims("nobody exports it", db, "("+is+")")
 }
 
-// docs/spec/controller.md 5.7: claims that the broker lost are made again by the notes of the own imports, and no other service gets the address before.
+// docs/spec/controller.md 5.7: claims that the broker lost are made again by the notes of the own imports, and no other
+// service gets the address before.
 func TestClaimsAreLost(t *testing.T) {
 	b := newEnv(t)
 	a := b.start(func(c *Config) { c.Merge.VIP = merge.CIDR })
 	a.create(db, "")
 	is, _ := a.claimed(db)
 	other := map[string]string{"243.0.0.4": "243.0.0.5", "243.0.0.5": "243.0.0.4"}[is] // than the hash chooses
-	note, err := json.Marshal([]merge.Address{{IP: netip.MustParseAddr(other), Cluster: memberenv.ID, Stamp: time.Now().UnixMicro()}})
+	note, err := json.Marshal([]merge.Address{{IP: netip.MustParseAddr(other), Cluster: memberenv.ID,
+		Stamp: time.Now().UnixMicro()}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -305,7 +321,8 @@ func TestClaimsAreLost(t *testing.T) {
 		Spec: mcsv1beta1.ServiceImportSpec{Type: mcsv1beta1.ClusterSetIP, Ports: []mcsv1beta1.ServicePort{}},
 	})
 	a.End()
-	part := &v1alpha1.Inventory{ObjectMeta: metav1.ObjectMeta{Namespace: memberenv.Namespace, Name: apibroker.InventoryPart(db.Namespace, db.Name)}}
+	part := &v1alpha1.Inventory{ObjectMeta: metav1.ObjectMeta{Namespace: memberenv.Namespace,
+		Name: apibroker.InventoryPart(db.Namespace, db.Name)}}
 	b.Delete(part)
 
 	a = b.start(func(c *Config) { c.Merge.VIP = merge.CIDR })
@@ -333,7 +350,8 @@ func TestVIPsOutsideOfThePool(t *testing.T) {
 	}
 	a.Expect("again", a.do(one, "", now))
 
-	// docs/spec/controller.md 3.8: who claims does not follow from the option of one member. Here alpha has another one, by which its VIP CIDR counts.
+	// docs/spec/controller.md 3.8: who claims does not follow from the option of one member. Here alpha has another one,
+	// by which its VIP CIDR counts.
 	a.End()
 	b.AddMember(alpha, "10.200.0.0/16")
 	b.AddMember("beta", "")
@@ -376,7 +394,8 @@ func TestVIPsOfBothFamilies(t *testing.T) {
 	a := b.start(func(c *Config) { c.Merge.VIP = merge.CIDR })
 	both := memberenv.Service("both")
 	service := memberenv.NewService(both)
-	service.Spec.IPFamilyPolicy, service.Spec.IPFamilies = ptr.To(corev1.IPFamilyPolicyRequireDualStack), []corev1.IPFamily{corev1.IPv6Protocol, corev1.IPv4Protocol}
+	service.Spec.IPFamilyPolicy, service.Spec.IPFamilies = ptr.To(corev1.IPFamilyPolicyRequireDualStack),
+		[]corev1.IPFamily{corev1.IPv6Protocol, corev1.IPv4Protocol}
 	b.Create(service, memberenv.NewExport(both))
 	a.do(both, "export seen", func() bool { return a.Member.Export(both) != nil && a.Member.Service(both) != nil })
 	first, _ := a.claimed(both)
@@ -398,8 +417,11 @@ func TestVIPsOfBothFamilies(t *testing.T) {
 	}
 	a.Expect("at once again", a.do(both, "", now))
 	patch(`{"vipCIDR":"243.9.0.0/16"}`)
-	a.do(both, "another VIP CIDR seen", func() bool { return len(pools()) == 2 && strings.HasPrefix(pools()[0].Prefix.String(), "243.9.") })
-	if got, _ := a.claimed(both); !strings.Contains(got, "243.9.") || strings.Contains(got, first) || !strings.Contains(second, strings.Fields(got)[0]) {
+	a.do(both, "another VIP CIDR seen", func() bool {
+		return len(pools()) == 2 && strings.HasPrefix(pools()[0].Prefix.String(), "243.9.")
+	})
+	if got, _ := a.claimed(both); !strings.Contains(got, "243.9.") || strings.Contains(got, first) ||
+		!strings.Contains(second, strings.Fields(got)[0]) {
 		t.Errorf("claims = %q with another VIP CIDR, want one of it beside the IPv6 one of %q", got, second)
 	}
 	patch(`{"vipCIDR":null,"secondVIPCIDR":null}`) // as on a broker from before the join

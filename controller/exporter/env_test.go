@@ -41,7 +41,9 @@ func (e *env) start(set func(*Config)) *exporting {
 	x := e.startWithoutBroker(set)
 	x.Follow(broker.Handlers{})
 	e.Await("the broker may be written", func() bool { return x.waitsFor() == "" })
-	e.Await("the exports of this cluster are known", func() bool { return x.Member.ExportsKnown() || x.Member.ExportsAbsent() != "" })
+	e.Await("the exports of this cluster are known", func() bool {
+		return x.Member.ExportsKnown() || x.Member.ExportsAbsent() != ""
+	})
 	return x
 }
 
@@ -50,8 +52,9 @@ func (e *env) startWithoutBroker(set func(*Config)) *exporting {
 	e.Helper()
 	i := e.Start()
 	cfg := Config{
-		Member: i.Member, Broker: i.Broker, Membership: i.Membership, Freezes: i.Freezes, Conditions: i.Conditions, Metrics: i.Metrics,
-		Log: i.Log, Namespace: wellknown.ControllerNamespace, Endpoints: export.PodIP,
+		Member: i.Member, Broker: i.Broker, Membership: i.Membership, Freezes: i.Freezes, Conditions: i.Conditions,
+		Metrics: i.Metrics,
+		Log:     i.Log, Namespace: wellknown.ControllerNamespace, Endpoints: export.PodIP,
 		Merge:      merge.Options{VIP: merge.Derived, VIPNetworks: merge.DefaultVIPNetworks},
 		TTL:        func() time.Duration { return 0 },
 		Silent:     func(string) bool { return false },

@@ -1,5 +1,5 @@
-// Package exporter publishes the services that this cluster exports on the broker, and reports in the conditions of each
-// ServiceExport what became of it.
+// Package exporter publishes the services that this cluster exports on the broker, and reports in the conditions of
+// each ServiceExport what became of it.
 //
 //	ServiceExport, Service, EndpointSlices, namespace policy, membership
 //	        |
@@ -13,8 +13,8 @@
 //	        v
 //	  conditions Valid and Ready of the ServiceExport
 //
-// [Exporter.Reconcile] is called by a queue for every service that changed, one call per service at a time. It reads memory
-// only and writes the difference; without a difference it writes nothing, also after a restart.
+// [Exporter.Reconcile] is called by a queue for every service that changed, one call per service at a time. It reads
+// memory only and writes the difference; without a difference it writes nothing, also after a restart.
 package exporter
 
 import (
@@ -69,7 +69,8 @@ type Config struct {
 	RequeueNow func(types.NamespacedName)                // as Requeue, as a service that changed
 	Requeue    func(types.NamespacedName)                // reconciles the export of a service again
 	Retry      func(types.NamespacedName, time.Duration) // the same, after a time
-	// RequeueAll reconciles these exports again. The function that it returns reports whether each was reconciled since, be it that that failed.
+	// RequeueAll reconciles these exports again. The function that it returns reports whether each was reconciled since,
+	// be it that that failed.
 	RequeueAll func([]types.NamespacedName) (tried func() bool)
 }
 
@@ -93,11 +94,13 @@ type Exporter struct {
 func New(cfg Config) *Exporter {
 	v := &claims{
 		broker: cfg.Broker, member: cfg.Member, silent: cfg.Silent, clusterID: cfg.Membership.Identity.ClusterID,
-		options: cfg.Merge, metrics: cfg.Metrics, retry: cfg.Retry, now: time.Now, chosen: make(map[string]map[types.NamespacedName][]v1alpha1.Claim),
+		options: cfg.Merge, metrics: cfg.Metrics, retry: cfg.Retry, now: time.Now,
+		chosen: make(map[string]map[types.NamespacedName][]v1alpha1.Claim),
 	}
 	own := &Own{
-		member: cfg.Member, broker: cfg.Broker, namespace: cfg.Membership.Namespace, policy: cfg.Policy, endpoints: cfg.Endpoints,
-		wantsVIP: v.wants,
+		member: cfg.Member, broker: cfg.Broker, namespace: cfg.Membership.Namespace, policy: cfg.Policy,
+		endpoints: cfg.Endpoints,
+		wantsVIP:  v.wants,
 	}
 	v.export = func(svc types.NamespacedName) (*v1alpha1.ExportedService, bool) {
 		r, _, readable := own.Export(svc, cfg.Membership.Status())
@@ -109,7 +112,8 @@ func New(cfg Config) *Exporter {
 	}
 	e := &Exporter{cfg: cfg, own: own, claims: v, aggregate: a, waiting: &waiting{}, failed: &waiting{}, behind: &behind{}}
 	e.inventory = &inventory{
-		broker: cfg.Broker, wait: e.waitsFor, exported: e.exported, written: cfg.RequeueNow, behind: e.behind, claims: v, log: cfg.Log, wake: make(map[string]chan struct{}),
+		broker: cfg.Broker, wait: e.waitsFor, exported: e.exported, written: cfg.RequeueNow, behind: e.behind, claims: v,
+		log: cfg.Log, wake: make(map[string]chan struct{}),
 		vips:     make(map[string]map[types.NamespacedName]struct{}),
 		complete: make(map[string]bool), wanted: make(map[string]map[types.NamespacedName]string),
 	}
@@ -123,7 +127,8 @@ func New(cfg Config) *Exporter {
 // exported returns the UIDs of the exports of one part of the inventory, and whether all could be read.
 func (e *Exporter) exported(part string) (uids map[types.NamespacedName]string, complete bool) {
 	is := e.cfg.Membership.Status()
-	uids, complete = make(map[types.NamespacedName]string), is.Leaving || is.Known && is.ClusterID != "" && e.cfg.Member.ExportsKnown()
+	uids, complete = make(map[types.NamespacedName]string), is.Leaving || is.Known && is.ClusterID != "" &&
+		e.cfg.Member.ExportsKnown()
 	for _, svc := range e.cfg.Member.Exports() {
 		if apibroker.InventoryPart(svc.Namespace, svc.Name) == part {
 			r, _, readable := e.own.Export(svc, is)
@@ -147,7 +152,8 @@ func (e *Exporter) Run(ctx context.Context) error {
 // Own returns the exports of this cluster, which the importer needs, too.
 func (e *Exporter) Own() *Own { return e.own }
 
-// Review reconciles the exports that wait for the broker, once it takes writes. It marks exports as behind that failed for a TTL. Call it every second.
+// Review reconciles the exports that wait for the broker, once it takes writes. It marks exports as behind that failed
+// for a TTL. Call it every second.
 func (e *Exporter) Review() {
 	e.claims.count()
 	if e.waitsFor() == "" {
@@ -160,16 +166,17 @@ func (e *Exporter) Review() {
 	}
 }
 
-// Resumed reports that the broker takes writes of this member again: what failed meanwhile need not wait for the end of its back-off. Exports that the
-// broker rejects for reasons of their own fail once more.
+// Resumed reports that the broker takes writes of this member again: what failed meanwhile need not wait for the end of
+// its back-off. Exports that the broker rejects for reasons of their own fail once more.
 func (e *Exporter) Resumed() {
 	e.behind.restart(time.Now())
 	e.requeue(e.failed.take())
 }
 
-// PublishAll starts a pass: it compares all exports with the broker and writes the difference. The returned function reports the end of the pass: the
-// watches of the broker have delivered all writes, and the inventory marks the exports that failed. With mark they are marked after the first attempt,
-// otherwise after a TTL. One goroutine calls the function until it is true.
+// PublishAll starts a pass: it compares all exports with the broker and writes the difference. The returned function
+// reports the end of the pass: the watches of the broker have delivered all writes, and the inventory marks the exports
+// that failed. With mark they are marked after the first attempt, otherwise after a TTL. One goroutine calls the
+// function until it is true.
 func (e *Exporter) PublishAll(mark bool) (done func() bool) {
 	var tried func() bool // nil until they are queued
 	var skipped uint64    // before that
@@ -206,8 +213,8 @@ func (e *Exporter) requeue(services []types.NamespacedName) {
 	}
 }
 
-// Reconcile makes the broker have what this cluster exports under the name of the service, which may be nothing, and writes
-// the conditions Valid and Ready of the ServiceExport.
+// Reconcile makes the broker have what this cluster exports under the name of the service, which may be nothing, and
+// writes the conditions Valid and Ready of the ServiceExport.
 func (e *Exporter) Reconcile(ctx context.Context, svc types.NamespacedName) error {
 	return e.reconcile(ctx, svc, e.cfg.Membership.Status())
 }
@@ -240,7 +247,8 @@ func (e *Exporter) reconcile(ctx context.Context, svc types.NamespacedName, is i
 		o = e.export(ctx, svc, r)
 	}
 	if imp := e.cfg.Member.Import(svc); r.Record != nil && imp != nil && !member.IsOurs(imp) {
-		r.Dropped = append(r.Dropped, "A ServiceImport of this name that is not ours exists: this cluster does not import the service.")
+		r.Dropped = append(
+			r.Dropped, "A ServiceImport of this name that is not ours exists: this cluster does not import the service.")
 	}
 	return errors.Join(o.err, o.aggregateErr, e.report(ctx, exp, r, o))
 }
@@ -251,8 +259,8 @@ func (e *Exporter) postpone(svc types.NamespacedName) {
 	e.cfg.Retry(svc, member.UnreadableRetry)
 }
 
-// catchUp asks the API server for what an export needs and the caches lack. The watch of ServiceExports may be ahead of the
-// others: without this, a user who creates everything at once would read for a moment that something is missing.
+// catchUp asks the API server for what an export needs and the caches lack. The watch of ServiceExports may be ahead of
+// the others: without this, a user who creates everything at once would read for a moment that something is missing.
 func (e *Exporter) catchUp(ctx context.Context, svc types.NamespacedName) error {
 	m := e.cfg.Member
 	if m.Export(svc) == nil {
@@ -295,14 +303,16 @@ func (e *Exporter) export(ctx context.Context, svc types.NamespacedName, r expor
 		return o
 	}
 	e.baselines.forget(svc)
-	if o.full = r.Record != nil && e.cfg.Broker.ListedUID(svc) == "" && e.inventory.size() >= apibroker.MaxExports; o.full {
+	if o.full = r.Record != nil && e.cfg.Broker.ListedUID(svc) == "" &&
+		e.inventory.size() >= apibroker.MaxExports; o.full {
 		e.cfg.Retry(svc, retryFull)
 		return o
 	}
 	vips, due := e.claims.review(svc, r.Record)
 	if o.noVIP, o.undecided = vips.noVIP, len(vips.lacks) > 0; due {
 		e.inventory.claim(svc)
-		defer e.inventory.wakeUp(apibroker.InventoryPart(svc.Namespace, svc.Name)) // publish has set the UID, for the same write
+		// publish has set the UID, for the same write
+		defer e.inventory.wakeUp(apibroker.InventoryPart(svc.Namespace, svc.Name))
 	}
 	o.err = e.publisher.publish(ctx, svc, r)
 	entry, _ := e.cfg.Broker.OwnEntry(svc)
@@ -355,7 +365,8 @@ func (e *Exporter) report(ctx context.Context, exp *mcsv1beta1.ServiceExport, r 
 	ready := readiness(r, o, has)
 	ready.Type, ready.ObservedGeneration = string(mcsv1beta1.ServiceExportConditionReady), exp.Generation
 	was := meta.FindStatusCondition(exp.Status.Conditions, ready.Type)
-	if o.undecided && o.err == nil && e.inventory.stuckSince(time.Now()) == "" && was != nil || !e.cfg.Broker.Synced() && !o.old && outlivesRestart(was, &ready) {
+	if o.undecided && o.err == nil && e.inventory.stuckSince(time.Now()) == "" && was != nil || !e.cfg.Broker.Synced() &&
+		!o.old && outlivesRestart(was, &ready) {
 		ready = *was
 	}
 	wait, err := e.cfg.Conditions.Set(ctx, exp, wellknown.ManagerExporter, e.conditions(exp, valid, ready))
@@ -365,8 +376,9 @@ func (e *Exporter) report(ctx context.Context, exp *mcsv1beta1.ServiceExport, r 
 	return errors.Join(err, e.reportReached(ctx, exp, r.Record, has))
 }
 
-// conditions returns what is written of Valid and Ready. Where this cluster or the namespace does not take part, the export may be
-// meant for another implementation of the MCS API: then at most the one condition that says so, while no one else writes any.
+// conditions returns what is written of Valid and Ready. Where this cluster or the namespace does not take part, the
+// export may be meant for another implementation of the MCS API: then at most the one condition that says so, while no
+// one else writes any.
 func (e *Exporter) conditions(exp *mcsv1beta1.ServiceExport, valid, ready metav1.Condition) []metav1.Condition {
 	outside := valid.Reason == string(export.ReasonNotMember) || valid.Reason == string(export.ReasonNamespaceNotAllowed)
 	switch {
@@ -380,9 +392,11 @@ func (e *Exporter) conditions(exp *mcsv1beta1.ServiceExport, valid, ready metav1
 	return []metav1.Condition{valid, ready}
 }
 
-// reportReached writes to an export that is not for all clusters which members it reaches (docs/spec/controller.md 3.8). record is what is exported,
-// nil if nothing, and has is whether the broker has it: what it had before stays until then, as do the ids.
-func (e *Exporter) reportReached(ctx context.Context, exp *mcsv1beta1.ServiceExport, record *v1alpha1.ExportedService, has bool) error {
+// reportReached writes to an export that is not for all clusters which members it reaches (docs/spec/controller.md
+// 3.8). record is what is exported, nil if nothing, and has is whether the broker has it: what it had before stays
+// until then, as do the ids.
+func (e *Exporter) reportReached(ctx context.Context, exp *mcsv1beta1.ServiceExport, record *v1alpha1.ExportedService,
+	has bool) error {
 	var ids []string
 	if record != nil && len(record.Spec.ToClusters) > 0 {
 		if !has || !e.cfg.Broker.Synced() {

@@ -34,11 +34,13 @@ func sliceWrite(method, source string) string {
 	return method + " broker/endpointslices/" + apibroker.SliceName("shop", "db", source)
 }
 
-// docs/spec/controller.md 3, docs/spec/controller.md 6, docs/spec/controller.md 10: what is written for an export in its life, and what is not.
+// docs/spec/controller.md 3, docs/spec/controller.md 6, docs/spec/controller.md 10: what is written for an export in
+// its life, and what is not.
 func TestExportLife(t *testing.T) {
 	b := newEnv(t)
 	a := b.start(func(*Config) {})
-	exp, service, source := memberenv.NewExport(db), memberenv.NewService(db), memberenv.NewSourceSlice(db, "db-1", "10.1.0.1")
+	exp, service, source := memberenv.NewExport(db), memberenv.NewService(db),
+		memberenv.NewSourceSlice(db, "db-1", "10.1.0.1")
 	b.Create(exp)
 	a.Expect("without a Service", a.do(db, "export seen", func() bool { return a.Member.Export(db) != nil }), statusWrite)
 	if got, want := a.ConditionsOf(db), "Ready=False/Pending Valid=False/NoService"; got != want {
@@ -48,7 +50,9 @@ func TestExportLife(t *testing.T) {
 	a.Expect("without a Service, again", a.do(db, "", again))
 
 	b.Create(service, source)
-	got := a.do(db, "service seen", func() bool { return a.Member.Service(db) != nil && len(a.Member.SourceSlices(db)) == 1 })
+	got := a.do(db, "service seen", func() bool {
+		return a.Member.Service(db) != nil && len(a.Member.SourceSlices(db)) == 1
+	})
 	a.Expect("export", got, sliceWrite("PATCH", "db-1"), recordWrite, statusWrite)
 	if got, want := a.ConditionsOf(db), "Ready=True/Exported Valid=True/Valid"; got != want {
 		t.Errorf("exported: conditions = %s, want %s", got, want)
@@ -75,7 +79,8 @@ func TestExportLife(t *testing.T) {
 		s := a.Member.SourceSlices(db)
 		return len(s) == 1 && s[0].Name == "db-2"
 	})
-	a.Expect("a new slice before the old one goes", got, sliceWrite("PATCH", "db-2"), recordWrite, sliceWrite("DELETE", "db-1"))
+	a.Expect("a new slice before the old one goes", got, sliceWrite("PATCH", "db-2"), recordWrite,
+		sliceWrite("DELETE", "db-1"))
 
 	a = b.unreadable(a)
 
@@ -90,7 +95,8 @@ func TestExportLife(t *testing.T) {
 // selectors annotates the export: docs/spec/selection.md 1.1. At last it is as before.
 func (b *env) selectors(a *exporting) {
 	b.Helper()
-	exports := b.Server.Dynamic().Resource(mcsv1beta1.SchemeGroupVersion.WithResource("serviceexports")).Namespace(db.Namespace)
+	exports := b.Server.Dynamic().Resource(mcsv1beta1.SchemeGroupVersion.WithResource("serviceexports")).Namespace(
+		db.Namespace)
 	for _, tt := range []struct {
 		name, key, value string // no annotation without a value
 		writes           []string
@@ -98,11 +104,14 @@ func (b *env) selectors(a *exporting) {
 		selectors        int
 	}{
 		{"malformed", apibroker.AnnotationSelectors, `[{}]`,
-			[]string{statusWrite, "DELETE broker/exportedservices/db.shop", sliceWrite("DELETE", "db-1")}, "Ready=False/Pending Valid=False/InvalidClusterSelector", 0},
+			[]string{statusWrite, "DELETE broker/exportedservices/db.shop", sliceWrite("DELETE", "db-1")},
+			"Ready=False/Pending Valid=False/InvalidClusterSelector", 0},
 		{"corrected", apibroker.AnnotationSelectors, "",
 			[]string{sliceWrite("PATCH", "db-1"), recordWrite, statusWrite}, "Ready=True/Exported Valid=True/Valid", 0},
-		{"unknown", apibroker.AnnotationAffinity, "near", []string{statusWrite}, "Ready=True/Exported Valid=True/AnnotationIgnored", 0},
-		{"known", apibroker.AnnotationAffinity, "region", []string{recordWrite, statusWrite}, "Ready=True/Exported Valid=True/Valid", 2},
+		{"unknown", apibroker.AnnotationAffinity, "near", []string{statusWrite},
+			"Ready=True/Exported Valid=True/AnnotationIgnored", 0},
+		{"known", apibroker.AnnotationAffinity, "region", []string{recordWrite, statusWrite},
+			"Ready=True/Exported Valid=True/Valid", 2},
 		{"removed", apibroker.AnnotationAffinity, "", []string{recordWrite}, "Ready=True/Exported Valid=True/Valid", 0},
 	} {
 		value := any(tt.value)
@@ -116,7 +125,8 @@ func (b *env) selectors(a *exporting) {
 		if _, err := exports.Patch(b.Context(), db.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 			b.Fatal(err)
 		}
-		a.Expect(tt.name, a.do(db, tt.name, func() bool { return a.Member.Export(db).Annotations[tt.key] == tt.value }), tt.writes...)
+		a.Expect(tt.name, a.do(db, tt.name, func() bool { return a.Member.Export(db).Annotations[tt.key] == tt.value }),
+			tt.writes...)
 		if got := a.ConditionsOf(db); got != tt.conditions {
 			b.Errorf("%s: conditions = %s, want %s", tt.name, got, tt.conditions)
 		}
@@ -133,15 +143,17 @@ func (b *env) selectors(a *exporting) {
 	}
 }
 
-// unreadable: a ServiceExport that does not decode costs itself, and nothing follows from it, be it in a list or a change
-// (docs/spec/controller.md 9.1).
+// unreadable: a ServiceExport that does not decode costs itself, and nothing follows from it, be it in a list or a
+// change (docs/spec/controller.md 9.1).
 func (b *env) unreadable(a *exporting) *exporting {
 	b.Helper()
-	exports := b.Server.Dynamic().Resource(mcsv1beta1.SchemeGroupVersion.WithResource("serviceexports")).Namespace(db.Namespace)
+	exports := b.Server.Dynamic().Resource(mcsv1beta1.SchemeGroupVersion.WithResource("serviceexports")).Namespace(
+		db.Namespace)
 	setTime := func(text string) {
 		b.Helper()
 		patch := `{"status": {"conditions": [{"type": "Odd", "status": "True", "reason": "Odd", "message": "", "lastTransitionTime": "` + text + `"}]}}`
-		if _, err := exports.Patch(b.Context(), db.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, "status"); err != nil {
+		if _, err := exports.Patch(b.Context(), db.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{},
+			"status"); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -217,7 +229,8 @@ func TestExportWhileLeaving(t *testing.T) {
 	}
 	a.Expect("after an outage", a.do(db, "", func() bool { return true }), recordWrite, statusWrite)
 
-	// docs/spec/controller.md 7: what is done in one reconcile rests on one reading of the membership, here of the moment before it got unknown.
+	// docs/spec/controller.md 7: what is done in one reconcile rests on one reading of the membership, here of the moment
+	// before it got unknown.
 	before := a.Membership.Status()
 	id := &aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: about.ClusterIDName}}
 	b.Delete(id)
@@ -238,8 +251,8 @@ func TestExportWhileLeaving(t *testing.T) {
 	}
 }
 
-// outage reconciles db without the broker. ready is status and reason of the condition Ready, and whether its message names an older state on the broker:
-// only for a changed export.
+// outage reconciles db without the broker. ready is status and reason of the condition Ready, and whether its message
+// names an older state on the broker: only for a changed export.
 func (x *exporting) outage(name, ready string, writes ...string) {
 	x.Helper()
 	x.Writes.Take()
@@ -248,12 +261,14 @@ func (x *exporting) outage(name, ready string, writes ...string) {
 	}
 	x.Expect(name, x.Writes.Take(), writes...)
 	c := meta.FindStatusCondition(x.Member.Export(db).Status.Conditions, "Ready")
-	if got := fmt.Sprint(c.Status, " ", c.Reason, " ", strings.Contains(c.Message, "an older state of this export")); got != ready {
+	if got := fmt.Sprint(c.Status, " ", c.Reason, " ", strings.Contains(c.Message,
+		"an older state of this export")); got != ready {
 		x.Errorf("%s: Ready = %s, want %s", name, got, ready)
 	}
 }
 
-// docs/spec/controller.md 6.2: while the broker is away, a restart leaves Ready as it is, and a change after it does not.
+// docs/spec/controller.md 6.2: while the broker is away, a restart leaves Ready as it is, and a change after it does
+// not.
 func TestExportAfterRestartWithoutBroker(t *testing.T) {
 	b := newEnv(t)
 	a := b.start(func(*Config) {})
@@ -283,7 +298,8 @@ func TestExportAfterRestartWithoutBroker(t *testing.T) {
 func (b *env) orphan(a *exporting) {
 	b.Helper()
 	labels := map[string]string{
-		mcsv1beta1.LabelServiceName: "db", mcsv1beta1.LabelSourceCluster: memberenv.ID, apibroker.LabelSourceNamespace: "shop",
+		mcsv1beta1.LabelServiceName: "db", mcsv1beta1.LabelSourceCluster: memberenv.ID,
+		apibroker.LabelSourceNamespace: "shop",
 	}
 	slice := memberenv.NewSourceSlice(db, apibroker.SliceName("shop", "db", "old"), "10.1.0.9")
 	slice.Namespace, slice.Labels = memberenv.Namespace, labels
@@ -307,7 +323,8 @@ func (b *env) outside(a *exporting) {
 	}
 	theirs := memberenv.NewExport(db)
 	theirs.Status.Conditions = []metav1.Condition{{
-		Type: "Valid", Status: metav1.ConditionTrue, Reason: "Theirs", LastTransitionTime: metav1.Now().Rfc3339Copy(), ObservedGeneration: 1,
+		Type: "Valid", Status: metav1.ConditionTrue, Reason: "Theirs", LastTransitionTime: metav1.Now().Rfc3339Copy(),
+		ObservedGeneration: 1,
 	}}
 	if err := b.Admin.Apply(b.Context(), theirs, "theirs", "status"); err != nil {
 		b.Fatal(err)
@@ -345,7 +362,8 @@ func TestConditionsOfTwoAuthors(t *testing.T) {
 		}
 		return a.Writes.Take()
 	}
-	conflict := merge.Condition([]merge.Conflict{{Reason: mcsv1beta1.ServiceExportReasonPortConflict, Message: "Conflicting ports."}}, 1)
+	conflict := merge.Condition([]merge.Conflict{{Reason: mcsv1beta1.ServiceExportReasonPortConflict,
+		Message: "Conflicting ports."}}, 1)
 	a.Expect("conflict", set(conflict), statusWrite)
 	a.Expect("conflict, again", set(conflict))
 	if got, want := a.ConditionsOf(db), "Conflict=True/PortConflict "+legacy+valid; got != want {
@@ -375,7 +393,8 @@ func TestConditionsOfTwoAuthors(t *testing.T) {
 
 	gone := a.Member.Export(db)
 	b.Delete(memberenv.NewExport(db))
-	if _, err := a.cfg.Conditions.Set(t.Context(), gone, wellknown.ManagerImporter, []metav1.Condition{conflict}); err != nil {
+	if _, err := a.cfg.Conditions.Set(t.Context(), gone, wellknown.ManagerImporter,
+		[]metav1.Condition{conflict}); err != nil {
 		t.Errorf("condition of an export that is gone: %v", err)
 	}
 }
@@ -410,7 +429,8 @@ func (b *env) foreignImport(a *exporting) {
 		Spec:       mcsv1beta1.ServiceImportSpec{Type: mcsv1beta1.ClusterSetIP, Ports: []mcsv1beta1.ServicePort{}},
 	}
 	b.Create(theirs)
-	a.Expect("a foreign import", a.do(db, "foreign import seen", func() bool { return a.Member.Import(db) != nil }), statusWrite)
+	a.Expect("a foreign import", a.do(db, "foreign import seen", func() bool { return a.Member.Import(db) != nil }),
+		statusWrite)
 	ready := meta.FindStatusCondition(a.Member.Export(db).Status.Conditions, "Ready")
 	if want := "The broker has this export. A ServiceImport of this name that is not ours exists: this cluster does not import the service."; ready.Message != want {
 		b.Errorf("a foreign import: %s, want %s", ready.Message, want)
@@ -419,8 +439,8 @@ func (b *env) foreignImport(a *exporting) {
 	a.Expect("without it", a.do(db, "foreign import gone", func() bool { return a.Member.Import(db) == nil }), statusWrite)
 }
 
-// overwrite is another implementation that writes its own conditions over ours each time: the times between our writes double, however
-// fast it is (docs/spec/controller.md 6.4).
+// overwrite is another implementation that writes its own conditions over ours each time: the times between our writes
+// double, however fast it is (docs/spec/controller.md 6.4).
 func (b *env) overwrite(a *exporting) {
 	b.Helper()
 	const times = 12
@@ -429,7 +449,8 @@ func (b *env) overwrite(a *exporting) {
 		theirs := memberenv.NewExport(db)
 		reason := fmt.Sprintf("Theirs%d", n)
 		theirs.Status.Conditions = []metav1.Condition{{
-			Type: "Valid", Status: metav1.ConditionTrue, Reason: reason, LastTransitionTime: metav1.Now().Rfc3339Copy(), ObservedGeneration: 1,
+			Type: "Valid", Status: metav1.ConditionTrue, Reason: reason, LastTransitionTime: metav1.Now().Rfc3339Copy(),
+			ObservedGeneration: 1,
 		}}
 		if err := b.Admin.Apply(b.Context(), theirs, "theirs", "status"); err != nil {
 			b.Fatal(err)

@@ -19,19 +19,22 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/member"
 )
 
-// inventoryPeriod is the time between two writes of one part: exports that change together share a write. After failures it grows to inventoryBackoff.
+// inventoryPeriod is the time between two writes of one part: exports that change together share a write. After
+// failures it grows to inventoryBackoff.
 const (
 	inventoryPeriod  = time.Second
 	inventoryBackoff = time.Minute
 	retryPeriod      = 5 * time.Second // unless the broker rejects it
 )
 
-// An inventory writes the list of exports to the broker (docs/spec/controller.md 2.6). An export ends when it is no longer listed.
+// An inventory writes the list of exports to the broker (docs/spec/controller.md 2.6). An export ends when it is no
+// longer listed.
 //
 //	set ──► wanted, by part ── the first at once, then one write a second ──► broker ──► written: the export is reconciled again
 //
-// Each change starts from the newest copy of a part. If the broker lacks that copy, the part is written again, even if it is empty: importers need it to
-// end exports. The first write of a process lists all exports of this cluster in the part, since the broker may have been restored before.
+// Each change starts from the newest copy of a part. If the broker lacks that copy, the part is written again, even if
+// it is empty: importers need it to end exports. The first write of a process lists all exports of this cluster in the
+// part, since the broker may have been restored before.
 //
 // Its methods may be called by several goroutines, and write by one for each part; Run is called once.
 type inventory struct {
@@ -50,17 +53,20 @@ type inventory struct {
 	complete map[string]bool                              // parts that this process has written
 	wanted   map[string]map[types.NamespacedName]string   // UIDs by part; "" removes the entry
 	vips     map[string]map[types.NamespacedName]struct{} // queued by claim, by part
-	marks    map[string]int                               // parts whose marks changed; a counter, to tell new marks from old
-	stuck    map[string]time.Time                         // parts that the broker rejects, and since when
+	// parts whose marks changed; a counter, to tell new marks from old
+	marks map[string]int
+	stuck map[string]time.Time // parts that the broker rejects, and since when
 }
 
-// lists reports whether the broker's inventory lists a service under the UID of its ServiceExport, or with "" is there and does not list it.
+// lists reports whether the broker's inventory lists a service under the UID of its ServiceExport, or with "" is there
+// and does not list it.
 func (v *inventory) lists(svc types.NamespacedName, uid string) bool {
 	entry, old := v.broker.OwnEntry(svc)
 	return !old && entry.Stamp != 0 && string(entry.UID) == uid
 }
 
-// set makes [inventory.lists] true. It returns true if nothing has to be written; otherwise it calls written afterwards.
+// set makes [inventory.lists] true. It returns true if nothing has to be written; otherwise it calls written
+// afterwards.
 func (v *inventory) set(svc types.NamespacedName, uid string) bool {
 	part, done := apibroker.InventoryPart(svc.Namespace, svc.Name), v.lists(svc, uid)
 	v.mu.Lock()
@@ -254,7 +260,8 @@ func (v *inventory) noteWrite(part string, err error) {
 	if v.stuck == nil {
 		v.stuck = make(map[string]time.Time)
 	}
-	if _, was := v.stuck[part]; member.Rejection(err) == "" { // also if the broker is away: then it takes no heartbeat, either
+	// also if the broker is away: then it takes no heartbeat, either
+	if _, was := v.stuck[part]; member.Rejection(err) == "" {
 		delete(v.stuck, part)
 	} else if !was {
 		v.stuck[part] = time.Now()
@@ -282,9 +289,10 @@ func (v *inventory) unmark(part string, marks int) {
 	}
 }
 
-// settle drops the wishes that a write fulfilled, and returns the services to reconcile again: those that it changed, and those that were decided by the
-// state before it. A wish stays while the part is full.
-func (v *inventory) settle(part string, wishes, wanted map[types.NamespacedName]string, has, next *v1alpha1.Inventory) (again []types.NamespacedName) {
+// settle drops the wishes that a write fulfilled, and returns the services to reconcile again: those that it changed,
+// and those that were decided by the state before it. A wish stays while the part is full.
+func (v *inventory) settle(part string, wishes, wanted map[types.NamespacedName]string, has,
+	next *v1alpha1.Inventory) (again []types.NamespacedName) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for svc, uid := range wanted {
@@ -304,7 +312,8 @@ func (v *inventory) settle(part string, wishes, wanted map[types.NamespacedName]
 // behindIn returns the services with a mark in next that has lacks. has may be nil.
 func behindIn(has, next *v1alpha1.Inventory) (services []types.NamespacedName) {
 	for _, e := range next.Spec.Exports {
-		known := has != nil && slices.ContainsFunc(has.Spec.Exports, func(h v1alpha1.InventoryEntry) bool { return h.Name == e.Name && h.Behind == e.Behind })
+		known := has != nil && slices.ContainsFunc(has.Spec.Exports,
+			func(h v1alpha1.InventoryEntry) bool { return h.Name == e.Name && h.Behind == e.Behind })
 		if svc, ok := broker.ServiceOf(e.Name); ok && e.Behind != 0 && !known {
 			services = append(services, svc)
 		}
@@ -350,9 +359,11 @@ func changed(part string, has *v1alpha1.Inventory, wanted map[types.NamespacedNa
 		}
 	}
 	makeRoom(is, len(begins))
-	room := apibroker.MaxInventory - len(is.Spec.Exports) // a part that is too long would be rejected, and with it the ends of exports
+	// a part that is too long would be rejected, and with it the ends of exports
+	room := apibroker.MaxInventory - len(is.Spec.Exports)
 	for _, svc := range begins[:min(len(begins), max(room, 0))] {
-		is.Spec.Exports = append(is.Spec.Exports, v1alpha1.InventoryEntry{Name: apibroker.RecordName(svc.Namespace, svc.Name), UID: wanted[svc], From: stamp})
+		is.Spec.Exports = append(is.Spec.Exports, v1alpha1.InventoryEntry{Name: apibroker.RecordName(svc.Namespace,
+			svc.Name), UID: wanted[svc], From: stamp})
 	}
 	slices.SortFunc(is.Spec.Exports, byName)
 	return is
@@ -375,7 +386,8 @@ func makeRoom(part *v1alpha1.Inventory, exports int) {
 
 func byName(a, b v1alpha1.InventoryEntry) int { return cmp.Compare(a.Name, b.Name) }
 
-// setClaims sets the claims of a service. It returns false if the part has no room. An entry without an export lasts as long as its claims.
+// setClaims sets the claims of a service. It returns false if the part has no room. An entry without an export lasts as
+// long as its claims.
 func setClaims(part *v1alpha1.Inventory, svc types.NamespacedName, all []v1alpha1.Claim) bool {
 	at := indexOf(part, svc)
 	switch {

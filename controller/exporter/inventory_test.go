@@ -35,8 +35,10 @@ func TestInventory(t *testing.T) {
 		}
 	}
 	beside := besideDB()
-	b.Create(memberenv.NewExport(beside), memberenv.NewService(beside), memberenv.NewSourceSlice(beside, "beside-1", "10.1.0.2"))
-	a.do(beside, "another export of the same part seen", func() bool { return a.Member.Export(beside) != nil && a.Member.Service(beside) != nil })
+	b.Create(memberenv.NewExport(beside), memberenv.NewService(beside),
+		memberenv.NewSourceSlice(beside, "beside-1", "10.1.0.2"))
+	a.do(beside, "another export of the same part seen",
+		func() bool { return a.Member.Export(beside) != nil && a.Member.Service(beside) != nil })
 	first := entryOf(a)
 	record, _ := a.Broker.Own(db)
 	if want := a.Member.Export(db).UID; first.UID != want || first.From != 0 || string(want) != record.Spec.ExportUID {
@@ -50,10 +52,14 @@ func TestInventory(t *testing.T) {
 	b.Delete(exp)
 	exp = memberenv.NewExport(db)
 	b.Create(exp)
-	a.do(db, "another ServiceExport seen", func() bool { is := a.Member.Export(db); return is != nil && is.UID == exp.UID })
+	a.do(db, "another ServiceExport seen", func() bool {
+		is := a.Member.Export(db)
+		return is != nil && is.UID == exp.UID
+	})
 	record, _ = a.Broker.Own(db)
 	if is := entryOf(a); is.UID != first.UID || record.Spec.ExportUID != string(first.UID) || first.UID == exp.UID {
-		t.Errorf("entry = %+v and record of %s, want both of the export %s that goes on", is, record.Spec.ExportUID, first.UID)
+		t.Errorf("entry = %+v and record of %s, want both of the export %s that goes on", is, record.Spec.ExportUID,
+			first.UID)
 	}
 
 	b.Delete(exp)
@@ -65,7 +71,8 @@ func TestInventory(t *testing.T) {
 		t.Errorf("entries = %+v, %+v, %+v; want one with another UID, from the stamp of the one without", first, gone, is)
 	}
 
-	// The inventory lost the export, and has it again before anything is deleted: record and slice are older than the new entry.
+	// The inventory lost the export, and has it again before anything is deleted: record and slice are older than the new
+	// entry.
 	a.inventory.set(db, "")
 	if err := a.inventory.write(t.Context(), apibroker.InventoryPart(db.Namespace, db.Name)); err != nil {
 		t.Fatal(err)
@@ -115,7 +122,8 @@ func TestInventory(t *testing.T) {
 // besideDB is another service in the part of the inventory that db belongs to.
 func besideDB() types.NamespacedName {
 	for n := 0; ; n++ {
-		if name := fmt.Sprintf("beside-%d", n); apibroker.InventoryPart(db.Namespace, name) == apibroker.InventoryPart(db.Namespace, db.Name) {
+		if name := fmt.Sprintf("beside-%d", n); apibroker.InventoryPart(db.Namespace,
+			name) == apibroker.InventoryPart(db.Namespace, db.Name) {
 			return memberenv.Service(name)
 		}
 	}
@@ -132,7 +140,8 @@ func TestChangedInventory(t *testing.T) {
 	is := changed("00", &v1alpha1.Inventory{Spec: v1alpha1.InventorySpec{Stamp: 7, Exports: []v1alpha1.InventoryEntry{
 		{Name: "a.shop", UID: "1"}, {Name: "b.shop", UID: "2", From: 3}, {Name: "c.shop", UID: "3", From: 4},
 	}}}, map[types.NamespacedName]string{
-		{Namespace: "shop", Name: "a"}: "", {Namespace: "shop", Name: "b"}: "4", {Namespace: "shop", Name: "d"}: "5", {Namespace: "bank", Name: "d"}: "6",
+		{Namespace: "shop", Name: "a"}: "", {Namespace: "shop", Name: "b"}: "4", {Namespace: "shop", Name: "d"}: "5",
+		{Namespace: "bank", Name: "d"}: "6",
 	})
 	var got []string
 	for _, e := range is.Spec.Exports {
@@ -153,15 +162,18 @@ func TestFullInventory(t *testing.T) {
 	service := func(name string) types.NamespacedName { return types.NamespacedName{Namespace: "shop", Name: name} }
 	is := changed("00", full, map[types.NamespacedName]string{service("s1"): "", service("x"): "2", service("y"): "3"})
 	if n := len(is.Spec.Exports); n != apibroker.MaxInventory || indexOf(is, service("s1")) >= 0 {
-		t.Errorf("%d exports, s1 among them: %t; want %d without it", n, indexOf(is, service("s1")) >= 0, apibroker.MaxInventory)
+		t.Errorf("%d exports, s1 among them: %t; want %d without it", n, indexOf(is, service("s1")) >= 0,
+			apibroker.MaxInventory)
 	}
 }
 
-// docs/spec/controller.md 3.2: an export that went with its CRD while no controller ran goes on, also while the CRD is missing, until its Service is deleted.
+// docs/spec/controller.md 3.2: an export that went with its CRD while no controller ran goes on, also while the CRD is
+// missing, until its Service is deleted.
 func TestExportWentWithItsKind(t *testing.T) {
 	b := newEnv(t)
 	a := b.start(func(*Config) {})
-	exp, service, source := memberenv.NewExport(db), memberenv.NewService(db), memberenv.NewSourceSlice(db, "db-1", "10.1.0.1")
+	exp, service, source := memberenv.NewExport(db), memberenv.NewService(db),
+		memberenv.NewSourceSlice(db, "db-1", "10.1.0.1")
 	exp.Spec.ExportedLabels = map[string]string{"team": "a"}
 	b.Create(exp, service, source)
 	a.do(db, "export seen", func() bool {
@@ -200,16 +212,18 @@ func TestExportWentWithItsKind(t *testing.T) {
 	a.Expect("without the Service", got, "DELETE broker/exportedservices/db.shop", sliceWrite("DELETE", "db-1"))
 }
 
-// docs/spec/controller.md 2.6: a cluster with too many exports exports no further service, until others end. The API server takes full parts of the longest
-// entries that the CRD admits.
+// docs/spec/controller.md 2.6: a cluster with too many exports exports no further service, until others end. The API
+// server takes full parts of the longest entries that the CRD admits.
 func TestTooManyExports(t *testing.T) {
 	b := newEnv(t)
 	const most = 1<<53 - 1
 	claim := v1alpha1.Claim{IP: "0000:0000:0000:0000:0000:ffff:255.255.255.255", Since: most, Released: most}
-	longest := v1alpha1.InventoryEntry{UID: "00000000-0000-4000-8000-000000000001", From: most, Behind: most, Claims: []v1alpha1.Claim{claim, claim}}
+	longest := v1alpha1.InventoryEntry{UID: "00000000-0000-4000-8000-000000000001", From: most, Behind: most,
+		Claims: []v1alpha1.Claim{claim, claim}}
 	var last *v1alpha1.Inventory
 	for n := range apibroker.MaxExports / apibroker.MaxInventory {
-		last = &v1alpha1.Inventory{ObjectMeta: metav1.ObjectMeta{Namespace: memberenv.Namespace, Name: apibroker.InventoryPartName(n)}, Spec: v1alpha1.InventorySpec{Stamp: 1}}
+		last = &v1alpha1.Inventory{ObjectMeta: metav1.ObjectMeta{Namespace: memberenv.Namespace,
+			Name: apibroker.InventoryPartName(n)}, Spec: v1alpha1.InventorySpec{Stamp: 1}}
 		for i := range apibroker.MaxInventory {
 			longest.Name = apibroker.RecordName(strings.Repeat("n", 63), fmt.Sprintf("s%062d", i))
 			last.Spec.Exports = append(last.Spec.Exports, longest)
@@ -263,13 +277,15 @@ func TestPartsDoNotWait(t *testing.T) {
 	}
 }
 
-// An export that ends while the write that lists it is under way seems to be ended already: it is reconciled again after the write.
+// An export that ends while the write that lists it is under way seems to be ended already: it is reconciled again
+// after the write.
 func TestEndDuringWrite(t *testing.T) {
 	b := newEnv(t)
 	a := b.start(func(*Config) {})
 	const uid = "00000000-0000-4000-8000-000000000001"
 	part := apibroker.InventoryPart(db.Namespace, db.Name)
-	b.Create(&v1alpha1.Inventory{ObjectMeta: metav1.ObjectMeta{Namespace: memberenv.Namespace, Name: part}, Spec: v1alpha1.InventorySpec{Stamp: 1}})
+	b.Create(&v1alpha1.Inventory{ObjectMeta: metav1.ObjectMeta{Namespace: memberenv.Namespace, Name: part},
+		Spec: v1alpha1.InventorySpec{Stamp: 1}})
 	b.Await("the inventory", func() bool { return entryOf(a).Stamp != 0 })
 	if a.inventory.set(db, uid) {
 		t.Fatal("the broker lists an export that is new")
@@ -290,7 +306,8 @@ func TestEndDuringWrite(t *testing.T) {
 	}
 }
 
-// docs/spec/controller.md 5.7: a full part drops as many entries without an export as new exports need, those with a released claim first.
+// docs/spec/controller.md 5.7: a full part drops as many entries without an export as new exports need, those with a
+// released claim first.
 func TestRoomForExports(t *testing.T) {
 	has := &v1alpha1.Inventory{Spec: v1alpha1.InventorySpec{Stamp: 7, Exports: []v1alpha1.InventoryEntry{
 		{Name: "a.shop", Claims: []v1alpha1.Claim{{IP: "243.0.0.1", Since: 1}}},
@@ -299,7 +316,8 @@ func TestRoomForExports(t *testing.T) {
 	for n := range apibroker.MaxInventory - 2 {
 		has.Spec.Exports = append(has.Spec.Exports, v1alpha1.InventoryEntry{Name: fmt.Sprintf("c-%03d.shop", n), UID: "1"})
 	}
-	for _, tt := range []struct{ begins, gone []string }{{[]string{"x"}, []string{"b"}}, {[]string{"x", "y"}, []string{"a", "b"}}} {
+	for _, tt := range []struct{ begins, gone []string }{{[]string{"x"}, []string{"b"}},
+		{[]string{"x", "y"}, []string{"a", "b"}}} {
 		wanted := make(map[types.NamespacedName]string)
 		for _, name := range tt.begins {
 			wanted[memberenv.Service(name)] = "1"
@@ -311,8 +329,10 @@ func TestRoomForExports(t *testing.T) {
 				gone = append(gone, name)
 			}
 		}
-		if !slices.Equal(gone, tt.gone) || len(next.Spec.Exports) != apibroker.MaxInventory || uidIn(next, memberenv.Service("x")) != "1" {
-			t.Errorf("%d new exports: %d entries without %q, want %d without %q", len(tt.begins), len(next.Spec.Exports), gone, apibroker.MaxInventory, tt.gone)
+		if !slices.Equal(gone, tt.gone) || len(next.Spec.Exports) != apibroker.MaxInventory ||
+			uidIn(next, memberenv.Service("x")) != "1" {
+			t.Errorf("%d new exports: %d entries without %q, want %d without %q", len(tt.begins), len(next.Spec.Exports), gone,
+				apibroker.MaxInventory, tt.gone)
 		}
 	}
 }

@@ -16,9 +16,8 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/member"
 )
 
-// Own computes what this cluster exports, from the caches of its API server, and from its Member on the broker, which has the networks
-// that it declared. It only reads. The methods may be called by
-// several goroutines.
+// Own computes what this cluster exports, from the caches of its API server, and from its Member on the broker, which
+// has the networks that it declared. It only reads. The methods may be called by several goroutines.
 type Own struct {
 	member    *member.Cluster
 	broker    *broker.Broker
@@ -28,11 +27,14 @@ type Own struct {
 	wantsVIP  func() *bool // the default of exports
 }
 
-// Export returns the export of a service under a given membership, and its ServiceExport, or nil. readable is false if the ServiceExport does not decode,
-// or is not known, and the broker has no record: then nothing may follow. The export is read first, as the caches may lose it at any moment.
+// Export returns the export of a service under a given membership, and its ServiceExport, or nil. readable is false if
+// the ServiceExport does not decode, or is not known, and the broker has no record: then nothing may follow. The export
+// is read first, as the caches may lose it at any moment.
 //
-// A listed service keeps the listed UID, even if its ServiceExport was deleted and created again: a new UID would end the export.
-func (o *Own) Export(svc types.NamespacedName, is identity.Status) (r export.Result, exp *mcsv1beta1.ServiceExport, readable bool) {
+// A listed service keeps the listed UID, even if its ServiceExport was deleted and created again: a new UID would end
+// the export.
+func (o *Own) Export(svc types.NamespacedName, is identity.Status) (r export.Result, exp *mcsv1beta1.ServiceExport,
+	readable bool) {
 	if exp = o.member.Export(svc); exp != nil {
 		listed := exp
 		if uid := o.broker.ListedUID(svc); uid != "" && uid != exp.UID {
@@ -55,17 +57,19 @@ func (o *Own) Export(svc types.NamespacedName, is identity.Status) (r export.Res
 	return r, nil, true
 }
 
-// lost returns the listed export of a record whose ServiceExport went with its CRD while no controller ran, or cannot be read yet
-// (docs/spec/controller.md 3.2). Its endpoints follow the Service; its slice strategy is not known.
+// lost returns the listed export of a record whose ServiceExport went with its CRD while no controller ran, or cannot
+// be read yet (docs/spec/controller.md 3.2). Its endpoints follow the Service; its slice strategy is not known.
 func (o *Own) lost(record *v1alpha1.ExportedService, uid types.UID, is identity.Status) export.Result {
 	spec := &record.Spec
 	exp := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{
-		Namespace: spec.Namespace, Name: spec.Name, UID: uid, CreationTimestamp: spec.ExportCreated, Generation: spec.ExportGeneration,
+		Namespace: spec.Namespace, Name: spec.Name, UID: uid, CreationTimestamp: spec.ExportCreated,
+		Generation: spec.ExportGeneration,
 	}}
 	r := o.of(exp, is)
 	if r.Record != nil {
 		to := &r.Record.Spec
-		to.Labels, to.Annotations, to.ClusterSelectors, to.ToClusters = spec.Labels, spec.Annotations, spec.ClusterSelectors, spec.ToClusters
+		to.Labels, to.Annotations, to.ClusterSelectors, to.ToClusters = spec.Labels, spec.Annotations, spec.ClusterSelectors,
+			spec.ToClusters
 		if to.VIP != nil && spec.VIP != nil {
 			to.VIP.Wanted = spec.VIP.Wanted
 		}
@@ -73,7 +77,8 @@ func (o *Own) lost(record *v1alpha1.ExportedService, uid types.UID, is identity.
 	return r
 }
 
-// byZone reports whether the endpoints of the export are divided by zone now: on the broker or, while that is not known, in the own import.
+// byZone reports whether the endpoints of the export are divided by zone now: on the broker or, while that is not
+// known, in the own import.
 func (o *Own) byZone(svc types.NamespacedName, clusterID string) bool {
 	_, existing := o.broker.Own(svc)
 	if !o.broker.Synced() {

@@ -24,8 +24,9 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/protocol"
 )
 
-// A publisher writes the record and the slices of a service to the broker, as far as they differ from what is there. [protocol.Next] decides the
-// order: the other members see an export appear and disappear as one change, and never a service without endpoints.
+// A publisher writes the record and the slices of a service to the broker, as far as they differ from what is there.
+// [protocol.Next] decides the order: the other members see an export appear and disappear as one change, and never a
+// service without endpoints.
 type publisher struct {
 	member    *member.Cluster
 	broker    *broker.Broker
@@ -34,7 +35,8 @@ type publisher struct {
 	forget func(types.NamespacedName, *mcsv1beta1.ServiceImport)
 }
 
-// publish writes what differs. What the broker rejects does not stop the rest: endpoints change more often than the record, and matter more.
+// publish writes what differs. What the broker rejects does not stop the rest: endpoints change more often than the
+// record, and matter more.
 func (p publisher) publish(ctx context.Context, svc types.NamespacedName, r export.Result) error {
 	a := p.attempt(svc, r)
 	p.inventory.set(svc, a.uid)
@@ -47,7 +49,8 @@ func (p publisher) publish(ctx context.Context, svc types.NamespacedName, r expo
 	var errs []error
 	for {
 		want, next := a.next()
-		if len(next) == 0 || next[0].Kind == protocol.KindEntry && !p.inventory.set(svc, a.uid) { // the write reconciles the export again
+		// the write reconciles the export again
+		if len(next) == 0 || next[0].Kind == protocol.KindEntry && !p.inventory.set(svc, a.uid) {
 			return errors.Join(errs...)
 		}
 		failed := a.write(ctx, want, next)
@@ -87,7 +90,8 @@ type attempt struct {
 func (p publisher) attempt(svc types.NamespacedName, r export.Result) *attempt {
 	a := &attempt{
 		publisher: p, svc: svc, record: r.Record,
-		same: make(map[*discoveryv1.EndpointSlice]bool), tried: make(map[protocol.Write]bool), again: make(map[protocol.Write]bool),
+		same: make(map[*discoveryv1.EndpointSlice]bool), tried: make(map[protocol.Write]bool),
+		again: make(map[protocol.Write]bool),
 	}
 	if r.Record != nil {
 		a.uid = r.Record.Spec.ExportUID
@@ -132,7 +136,8 @@ func (a *attempt) listed(name string) bool {
 	return a.onBroker != nil && slices.Contains(a.onBroker.Spec.Slices, apibroker.SliceHash(name))
 }
 
-// target returns what a slice on the broker is to be now, itself if it stays as it is: endpoints that have moved stay until they are elsewhere.
+// target returns what a slice on the broker is to be now, itself if it stays as it is: endpoints that have moved stay
+// until they are elsewhere.
 func (a *attempt) target(name string) *discoveryv1.EndpointSlice {
 	e := a.has[name]
 	if w := a.wanted[name]; w != nil {
@@ -183,8 +188,8 @@ func (a *attempt) write(ctx context.Context, want protocol.Export, next []protoc
 	return failed
 }
 
-// writeRecord writes a record that lists the slices with these names. If a new one is rejected, its slices are not wanted: they would count
-// against the quota.
+// writeRecord writes a record that lists the slices with these names. If a new one is rejected, its slices are not
+// wanted: they would count against the quota.
 func (a *attempt) writeRecord(ctx context.Context, listed []string) error {
 	want := a.record.DeepCopy()
 	want.Spec.Slices = nil
@@ -201,7 +206,8 @@ func (a *attempt) writeRecord(ctx context.Context, listed []string) error {
 	return err
 }
 
-// writeSlice writes a slice, and once more if it has endpoints that may go later. The admission of the broker may take some out.
+// writeSlice writes a slice, and once more if it has endpoints that may go later. The admission of the broker may take
+// some out.
 func (a *attempt) writeSlice(ctx context.Context, x protocol.Write) error {
 	existing, now := a.has[x.Slice], a.target(x.Slice)
 	if now == existing {
@@ -229,8 +235,8 @@ func slicesByName(all []*discoveryv1.EndpointSlice) map[string]*discoveryv1.Endp
 	return m
 }
 
-// rejectedBefore reports whether the conditions of an export say that it was rejected: its record is then tried first, so that
-// slices are not written in vain at each attempt.
+// rejectedBefore reports whether the conditions of an export say that it was rejected: its record is then tried first,
+// so that slices are not written in vain at each attempt.
 func (p publisher) rejectedBefore(svc types.NamespacedName) bool {
 	ready := p.readyBefore(svc)
 	return ready != nil && ready.Reason == string(mcsv1beta1.ServiceExportReasonFailed)
@@ -248,7 +254,8 @@ func (p publisher) readyBefore(svc types.NamespacedName) *metav1.Condition {
 // isRejection reports whether the broker will not take a write as it is.
 func isRejection(err error) bool { return member.Rejection(err) != "" || apiserver.IsUnknownField(err) }
 
-// isOfObject reports whether a request failed for its object alone: the API server answered, and not that it can serve nothing now.
+// isOfObject reports whether a request failed for its object alone: the API server answered, and not that it can serve
+// nothing now.
 func isOfObject(err error) bool {
 	status := apierrors.APIStatus(nil)
 	return errors.As(err, &status) && !apierrors.IsUnauthorized(err) && !apierrors.IsTooManyRequests(err) &&
@@ -265,8 +272,8 @@ func sameRecord(want, got *v1alpha1.ExportedService) bool {
 	return equality.Semantic.DeepEqual(spec, got.Spec)
 }
 
-// sameSlice reports whether got is what want asks for. The annotation with the time of the change does not count alone: a pod
-// that moved to another node changes nothing for other clusters.
+// sameSlice reports whether got is what want asks for. The annotation with the time of the change does not count alone:
+// a pod that moved to another node changes nothing for other clusters.
 func sameSlice(want, got *discoveryv1.EndpointSlice) bool {
 	return want.Name == got.Name && want.AddressType == got.AddressType && hasLabels(want.Labels, got.Labels) &&
 		want.Annotations[apibroker.AnnotationExportUID] == got.Annotations[apibroker.AnnotationExportUID] &&

@@ -25,15 +25,19 @@ var (
 )
 
 func condition(typ string, status metav1.ConditionStatus, reason string, at metav1.Time) metav1.Condition {
-	return metav1.Condition{Type: typ, Status: status, Reason: reason, Message: "Because.", ObservedGeneration: 1, LastTransitionTime: at}
+	return metav1.Condition{Type: typ, Status: status, Reason: reason, Message: "Because.", ObservedGeneration: 1,
+		LastTransitionTime: at}
 }
 
 // docs/spec/controller.md 6: what Ready says.
 func TestReadiness(t *testing.T) {
 	valid := export.Result{Reason: mcsv1beta1.ServiceExportReasonValid}
-	denied := fmt.Errorf("broker: %w", apierrors.NewForbidden(schema.GroupResource{Resource: "exportedservices"}, "db.shop", fmt.Errorf("exceeded quota")))
-	starting := fmt.Errorf("broker: %w", apierrors.NewForbidden(schema.GroupResource{Resource: "exportedservices"}, "db.shop",
-		fmt.Errorf("ValidatingAdmissionPolicy 'p' with binding 'b' denied request: failed to configure binding: no params found")))
+	denied := fmt.Errorf("broker: %w", apierrors.NewForbidden(schema.GroupResource{Resource: "exportedservices"},
+		"db.shop", fmt.Errorf("exceeded quota")))
+	starting := fmt.Errorf("broker: %w", apierrors.NewForbidden(schema.GroupResource{Resource: "exportedservices"},
+		"db.shop",
+		fmt.Errorf(
+			"ValidatingAdmissionPolicy 'p' with binding 'b' denied request: failed to configure binding: no params found")))
 	lost := fmt.Errorf("broker: %w", context.DeadlineExceeded)
 	busy := fmt.Errorf("broker: %w", apierrors.NewTooManyRequests("busy", 1))
 	const waiting = "Waiting for the broker: the last attempt failed and is repeated."
@@ -46,14 +50,20 @@ func TestReadiness(t *testing.T) {
 		want string
 	}{
 		{name: "exported", r: valid, has: true, want: "True Exported The broker has this export."},
-		{name: "exported in part", r: export.Result{Reason: valid.Reason, Dropped: []string{"A is not.", "B is not."}}, has: true,
+		{name: "exported in part", r: export.Result{Reason: valid.Reason, Dropped: []string{"A is not.", "B is not."}},
+			has:  true,
 			want: "True Exported The broker has this export. A is not. B is not."},
-		{name: "exported but for some addresses", r: export.Result{Reason: valid.Reason, Dropped: []string{"A is not."}, Undeclared: 1}, has: true,
+		{name: "exported but for some addresses", r: export.Result{Reason: valid.Reason, Dropped: []string{"A is not."},
+			Undeclared: 1}, has: true,
 			want: "True UndeclaredAddresses The broker has this export. A is not. [export-undeclared]"},
-		{name: "not valid", r: export.Result{Reason: "NoService"}, want: "False Pending Nothing is exported until the export is valid. [export-pending]"},
-		{name: "no record can say it", r: export.Result{Reason: valid.Reason, Failed: "Too much."}, want: "False Failed Too much. [export-rejected]"},
-		{name: "link lost before", r: valid, o: outcome{waitsFor: "Waiting."}, want: "Unknown Pending Waiting. [export-pending]"},
-		{name: "link lost afterwards", r: valid, o: outcome{waitsFor: "Waiting."}, has: true, want: "True Exported The broker has this export."},
+		{name: "not valid", r: export.Result{Reason: "NoService"},
+			want: "False Pending Nothing is exported until the export is valid. [export-pending]"},
+		{name: "no record can say it", r: export.Result{Reason: valid.Reason, Failed: "Too much."},
+			want: "False Failed Too much. [export-rejected]"},
+		{name: "link lost before", r: valid, o: outcome{waitsFor: "Waiting."},
+			want: "Unknown Pending Waiting. [export-pending]"},
+		{name: "link lost afterwards", r: valid, o: outcome{waitsFor: "Waiting."}, has: true,
+			want: "True Exported The broker has this export."},
 		{name: "link lost, and the endpoints changed", r: valid, o: outcome{waitsFor: "Waiting.", old: true}, has: true,
 			want: "Unknown Pending Waiting. Until then other clusters have an older state of this export. [export-pending]"},
 		{name: "link lost, and the record changed", r: valid, o: outcome{waitsFor: "Waiting.", old: true},
@@ -66,20 +76,27 @@ func TestReadiness(t *testing.T) {
 			want: `False Failed The broker rejects the export: exportedservices "db.shop" is forbidden: exceeded quota. ` +
 				`What it has of this export stays in use. ` + more + ` [export-rejected]`},
 		{name: "no answer", r: valid, o: outcome{err: lost}, want: "Unknown Pending " + waiting + " [export-pending]"},
-		{name: "a broker that has just started", r: valid, o: outcome{err: starting}, want: "Unknown Pending " + waiting + " [export-pending]"},
-		{name: "too many requests", r: valid, o: outcome{err: busy}, want: "Unknown Pending " + waiting + " [export-pending]"},
-		{name: "no answer to a slice", r: valid, o: outcome{err: lost}, has: true, want: "True Exported The broker has this export."},
+		{name: "a broker that has just started", r: valid, o: outcome{err: starting},
+			want: "Unknown Pending " + waiting + " [export-pending]"},
+		{name: "too many requests", r: valid, o: outcome{err: busy},
+			want: "Unknown Pending " + waiting + " [export-pending]"},
+		{name: "no answer to a slice", r: valid, o: outcome{err: lost}, has: true,
+			want: "True Exported The broker has this export."},
 		{name: "no answer to a slice for a TTL", r: valid, o: outcome{err: lost, old: true}, has: true,
-			want: "Unknown Pending " + waiting + " Until then other clusters have an older state of this export. [export-pending]"},
-		{name: "no clusterset IP", r: valid, o: outcome{noVIP: "None."}, has: true, want: "False Failed None. [export-rejected]"},
-		{name: "no aggregate", r: valid, o: outcome{aggregateErr: denied}, has: true, want: "True Exported The broker has this export."},
+			want: "Unknown Pending " + waiting +
+				" Until then other clusters have an older state of this export. [export-pending]"},
+		{name: "no clusterset IP", r: valid, o: outcome{noVIP: "None."}, has: true,
+			want: "False Failed None. [export-rejected]"},
+		{name: "no aggregate", r: valid, o: outcome{aggregateErr: denied}, has: true,
+			want: "True Exported The broker has this export."},
 	} {
 		c := readiness(tt.r, tt.o, tt.has)
 		if got := fmt.Sprint(c.Status, " ", c.Reason, " ", c.Message); got != tt.want {
 			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)
 		}
 	}
-	if got := exportedMessage(slices.Repeat([]string{"X is not."}, 12)); !strings.HasSuffix(got, "X is not. 2 more are not exported.") {
+	if got := exportedMessage(slices.Repeat([]string{"X is not."}, 12)); !strings.HasSuffix(got,
+		"X is not. 2 more are not exported.") {
 		t.Errorf("message = %q, want the first ten and the number of the others", got)
 	}
 }
@@ -98,7 +115,8 @@ func TestOutlivesRestart(t *testing.T) {
 		{name: "waiting already", was: condition("Ready", unknown, "Pending", earlier), is: unknown},
 		{name: "not valid before", was: condition("Ready", no, "Pending", earlier), is: unknown},
 		{name: "not valid now", was: condition("Ready", yes, "Exported", earlier), is: no},
-		{name: "another generation", was: metav1.Condition{Status: yes, Reason: "Exported", ObservedGeneration: 2}, is: unknown},
+		{name: "another generation", was: metav1.Condition{Status: yes, Reason: "Exported", ObservedGeneration: 2},
+			is: unknown},
 	} {
 		is := condition("Ready", tt.is, "Pending", later)
 		if got := outlivesRestart(&tt.was, &is); got != tt.stands {
@@ -116,7 +134,8 @@ func TestSameSlice(t *testing.T) {
 	slice := func(f func(*discoveryv1.EndpointSlice)) *discoveryv1.EndpointSlice {
 		s := &discoveryv1.EndpointSlice{
 			ObjectMeta: metav1.ObjectMeta{
-				Labels: map[string]string{"ours": "1"}, Annotations: map[string]string{corev1.EndpointsLastChangeTriggerTime: "now"},
+				Labels:      map[string]string{"ours": "1"},
+				Annotations: map[string]string{corev1.EndpointsLastChangeTriggerTime: "now"},
 			},
 			Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.1.0.1"}}},
 			Ports:     []discoveryv1.EndpointPort{{Name: new("pg"), Port: new(int32(5432))}},

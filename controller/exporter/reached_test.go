@@ -18,7 +18,8 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/memberenv"
 )
 
-// docs/spec/controller.md 3.8: the record says which clusters the export is for, and the ServiceExport which of them are members.
+// docs/spec/controller.md 3.8: the record says which clusters the export is for, and the ServiceExport which of them
+// are members.
 func TestToClusters(t *testing.T) {
 	b := newEnv(t)
 	b.AddMember("west", "")
@@ -27,7 +28,8 @@ func TestToClusters(t *testing.T) {
 	const exportWrite = "PATCH shop/serviceexports/db"
 	b.Create(memberenv.NewExport(db), memberenv.NewService(db), memberenv.NewSourceSlice(db, "db-1", "10.1.0.1"))
 	a.Expect("to all", a.do(db, "export seen", func() bool {
-		return a.Member.Export(db) != nil && a.Member.Service(db) != nil && len(a.Member.SourceSlices(db)) == 1 && len(a.Broker.Members()) == 3
+		return a.Member.Export(db) != nil && a.Member.Service(db) != nil && len(a.Member.SourceSlices(db)) == 1 &&
+			len(a.Broker.Members()) == 3
 	}), sliceWrite("PATCH", "db-1"), recordWrite, statusWrite)
 
 	for _, tt := range []struct {
@@ -42,7 +44,8 @@ func TestToClusters(t *testing.T) {
 		{"malformed", "west;north",
 			[]string{statusWrite, exportWrite, "DELETE broker/exportedservices/db.shop", sliceWrite("DELETE", "db-1")},
 			"Ready=False/Pending Valid=False/InvalidToClusters", ""},
-		{"corrected", "west", []string{sliceWrite("PATCH", "db-1"), recordWrite, statusWrite, exportWrite}, "Ready=True/Exported Valid=True/Valid", "east,west"},
+		{"corrected", "west", []string{sliceWrite("PATCH", "db-1"), recordWrite, statusWrite, exportWrite},
+			"Ready=True/Exported Valid=True/Valid", "east,west"},
 		{"to all again", "", []string{recordWrite, exportWrite}, "Ready=True/Exported Valid=True/Valid", ""},
 	} {
 		b.toClusters(a, tt.value)
@@ -60,19 +63,24 @@ func TestToClusters(t *testing.T) {
 // toClusters annotates the export, and waits until the caches show it.
 func (b *env) toClusters(a *exporting, value string) {
 	b.Helper()
-	exports := b.Server.Dynamic().Resource(mcsv1beta1.SchemeGroupVersion.WithResource("serviceexports")).Namespace(db.Namespace)
+	exports := b.Server.Dynamic().Resource(mcsv1beta1.SchemeGroupVersion.WithResource("serviceexports")).Namespace(
+		db.Namespace)
 	to := &value
 	if value == "" {
 		to = nil
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]*string{apibroker.AnnotationToClusters: to}}})
+	patch, err := json.Marshal(
+		map[string]any{"metadata": map[string]any{"annotations": map[string]*string{apibroker.AnnotationToClusters: to}}})
 	if err != nil {
 		b.Fatal(err)
 	}
 	if _, err := exports.Patch(b.Context(), db.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 		b.Fatal(err)
 	}
-	a.Await("annotation seen", func() bool { return a.Member.Export(db).Annotations[apibroker.AnnotationToClusters] == value })
+	a.Await("annotation seen", func() bool {
+		return a.Member.Export(
+			db).Annotations[apibroker.AnnotationToClusters] == value
+	})
 }
 
 // exportedTo compares what the ServiceExport says about the clusters that it reaches.
@@ -101,7 +109,8 @@ func (b *env) changedProperty(a *exporting, namespace string) {
 	a.do(db, "to all", func() bool { return true })
 }
 
-// outdatedBroker has a CRD without the field: nothing of the record is written, and Ready says what to do (docs/spec/controller.md 3.6).
+// outdatedBroker has a CRD without the field: nothing of the record is written, and Ready says what to do
+// (docs/spec/controller.md 3.6).
 func (b *env) outdatedBroker(a *exporting) {
 	b.Helper()
 	b.DropFields(crd.ExportedServices, ".spec.toClusters")
@@ -136,7 +145,8 @@ func TestIDText(t *testing.T) {
 	}
 	got := idText(ids)
 	shown, more, _ := strings.Cut(got, ",+")
-	if n := strings.Count(shown, ",") + 1; len(shown) > apibroker.MaxExportedTo || more != fmt.Sprint(500-n) || !strings.HasSuffix(shown, fmt.Sprintf("cluster-%03d", n-1)) {
+	if n := strings.Count(shown, ",") + 1; len(shown) > apibroker.MaxExportedTo || more != fmt.Sprint(500-n) ||
+		!strings.HasSuffix(shown, fmt.Sprintf("cluster-%03d", n-1)) {
 		t.Errorf("%d ids shown in %d octets, then %q", n, len(shown), more)
 	}
 	if got, want := idText(ids[:2]), "cluster-000,cluster-001"; got != want {

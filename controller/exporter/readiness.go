@@ -27,8 +27,8 @@ type outcome struct {
 	aggregateErr error  // of the aggregate, which the export does not need
 }
 
-// outlivesRestart reports whether the Ready of an earlier instance, which may be nil, stays until the broker is known: a
-// restart alone changes nothing.
+// outlivesRestart reports whether the Ready of an earlier instance, which may be nil, stays until the broker is known:
+// a restart alone changes nothing.
 func outlivesRestart(was, is *metav1.Condition) bool {
 	return was != nil && is.Status == metav1.ConditionUnknown && was.ObservedGeneration == is.ObservedGeneration &&
 		was.Reason != string(mcsv1beta1.ServiceExportReasonPending)
@@ -58,7 +58,8 @@ func readinessOf(r export.Result, o outcome, published bool) metav1.Condition {
 		const outdated = "The CRDs of the broker are older than this controller: update them with clusterset broker init."
 		return metav1.Condition{Status: metav1.ConditionFalse, Reason: failed, Message: outdated}
 	case rejection != "":
-		return metav1.Condition{Status: metav1.ConditionFalse, Reason: failed, Message: rejectionMessage(rejection, published)}
+		return metav1.Condition{Status: metav1.ConditionFalse, Reason: failed,
+			Message: rejectionMessage(rejection, published)}
 	case o.noVIP != "" && published:
 		return metav1.Condition{Status: metav1.ConditionFalse, Reason: failed, Message: o.noVIP}
 	case published && !o.old:
@@ -75,8 +76,9 @@ func readinessOf(r export.Result, o outcome, published bool) metav1.Condition {
 	return metav1.Condition{Status: metav1.ConditionUnknown, Reason: pending, Message: message}
 }
 
-// rejectionMessage says what the broker rejects, and over a quota what goes on and what to do. published says whether the broker has the record: then all that
-// it has stays in use, also where the endpoints are to be divided into other slices (docs/spec/controller.md 3.7).
+// rejectionMessage says what the broker rejects, and over a quota what goes on and what to do. published says whether
+// the broker has the record: then all that it has stays in use, also where the endpoints are to be divided into other
+// slices (docs/spec/controller.md 3.7).
 func rejectionMessage(rejection string, published bool) string {
 	text := "The broker rejects the export: " + rejection
 	if !strings.Contains(rejection, "exceeded quota") {
@@ -86,7 +88,8 @@ func rejectionMessage(rejection string, published bool) string {
 	if published {
 		text += " What it has of this export stays in use."
 	}
-	return text + " End other exports of this cluster, or raise its quota with clusterset join --quota-exports=NUMBER --quota-slices=NUMBER."
+	return text +
+		" End other exports of this cluster, or raise its quota with clusterset join --quota-exports=NUMBER --quota-slices=NUMBER."
 }
 
 // exportedMessage says that the service is exported, and which parts of it are not.

@@ -32,8 +32,9 @@ var denying = []memberenv.Policy{
 		Want: []string{`object.spec.name != "rejected" && object.spec.ports.all(p, p.name != "denied")`},
 	},
 	{
-		Name: "keeping", Resources: []string{slicesResource}, Operations: []admissionv1.OperationType{admissionv1.Delete}, Where: onBroker,
-		Want: []string{`oldObject.endpoints.all(e, !("10.1.77.1" in e.addresses))`},
+		Name: "keeping", Resources: []string{slicesResource}, Operations: []admissionv1.OperationType{admissionv1.Delete},
+		Where: onBroker,
+		Want:  []string{`oldObject.endpoints.all(e, !("10.1.77.1" in e.addresses))`},
 	},
 }
 
@@ -49,7 +50,8 @@ func TestExportRejected(t *testing.T) {
 	b.Deny(denying...)
 
 	// One slice of two: the record comes nevertheless, and goes on being written.
-	b.Create(memberenv.NewExport(db), memberenv.NewService(db), memberenv.NewSourceSlice(db, "db-1", "10.1.66.1"), memberenv.NewSourceSlice(db, "db-2", "10.1.0.2"))
+	b.Create(memberenv.NewExport(db), memberenv.NewService(db), memberenv.NewSourceSlice(db, "db-1", "10.1.66.1"),
+		memberenv.NewSourceSlice(db, "db-2", "10.1.0.2"))
 	seen := func(svc types.NamespacedName, slices int) func() bool {
 		return func() bool {
 			return a.Member.Export(svc) != nil && a.Member.Service(svc) != nil && len(a.Member.SourceSlices(svc)) == slices
@@ -59,7 +61,8 @@ func TestExportRejected(t *testing.T) {
 	if err := a.Reconcile(t.Context(), db); member.Rejection(err) == "" {
 		t.Errorf("a rejected slice: %v, want the rejection", err)
 	}
-	if record, slices := a.Broker.Own(db); record == nil || len(slices) != 1 || slices[0].Endpoints[0].Addresses[0] != "10.1.0.2" {
+	if record, slices := a.Broker.Own(db); record == nil || len(slices) != 1 ||
+		slices[0].Endpoints[0].Addresses[0] != "10.1.0.2" {
 		t.Errorf("beside a rejected slice: record %v, slices %v, want both but that slice", record, slices)
 	}
 	if got, want := a.ConditionsOf(db), "Ready=False/Failed Valid=True/Valid"; got != want {
@@ -98,7 +101,8 @@ func TestExportRejected(t *testing.T) {
 
 	// The record: its slices go again, and are not written at the next attempt.
 	rejected := types.NamespacedName{Namespace: "shop", Name: "rejected"}
-	b.Create(memberenv.NewExport(rejected), memberenv.NewService(rejected), memberenv.NewSourceSlice(rejected, "rejected-1", "10.1.0.3"))
+	b.Create(memberenv.NewExport(rejected), memberenv.NewService(rejected),
+		memberenv.NewSourceSlice(rejected, "rejected-1", "10.1.0.3"))
 	a.Await("export seen", seen(rejected, 1))
 	for range 2 {
 		a.Writes.Take()
@@ -114,7 +118,8 @@ func TestExportRejected(t *testing.T) {
 	b.failedAreTriedAgain(a, rejected)
 }
 
-// failedAreTriedAgain has the broker take writes again: what failed meanwhile is reconciled, and nothing else (docs/spec/controller.md 3.6).
+// failedAreTriedAgain has the broker take writes again: what failed meanwhile is reconciled, and nothing else
+// (docs/spec/controller.md 3.6).
 func (b *env) failedAreTriedAgain(a *exporting, failed types.NamespacedName) {
 	b.Helper()
 	var queued []types.NamespacedName
@@ -129,7 +134,8 @@ func (b *env) failedAreTriedAgain(a *exporting, failed types.NamespacedName) {
 	}
 }
 
-// docs/spec/controller.md 3.6: an aggregate that could not be written is tried again when the broker takes writes again, as an export is.
+// docs/spec/controller.md 3.6: an aggregate that could not be written is tried again when the broker takes writes
+// again, as an export is.
 func TestFailedAggregateIsTriedAgain(t *testing.T) {
 	b := newEnv(t)
 	var queued []types.NamespacedName
@@ -137,7 +143,8 @@ func TestFailedAggregateIsTriedAgain(t *testing.T) {
 		c.Aggregates, c.Requeue = true, func(svc types.NamespacedName) { queued = append(queued, svc) }
 	})
 	b.Deny(memberenv.Policy{
-		Name: "no-aggregates", Resources: []string{"multicluster.x-k8s.io/v1beta1/serviceimports"}, Where: onBroker, Want: []string{"false"},
+		Name: "no-aggregates", Resources: []string{"multicluster.x-k8s.io/v1beta1/serviceimports"}, Where: onBroker,
+		Want: []string{"false"},
 	})
 	b.Create(memberenv.NewExport(db), memberenv.NewService(db))
 	a.Await("export seen", func() bool { return a.Member.Export(db) != nil && a.Member.Service(db) != nil })
@@ -172,11 +179,12 @@ func (b *env) endpointsGoOn(a *exporting, service *corev1.Service) {
 	}
 }
 
-// lostAndRejected has the broker lose an export, and reject one of its slices from now on. The record lists that slice, so that importers keep
-// what they have of it (docs/spec/controller.md 3.6).
+// lostAndRejected has the broker lose an export, and reject one of its slices from now on. The record lists that slice,
+// so that importers keep what they have of it (docs/spec/controller.md 3.6).
 func (b *env) lostAndRejected(a *exporting) {
 	b.Helper()
-	b.Create(memberenv.NewExport(lost), memberenv.NewService(lost), memberenv.NewSourceSlice(lost, "lost-1", "10.1.0.4"), memberenv.NewSourceSlice(lost, "lost-2", "10.1.0.5"))
+	b.Create(memberenv.NewExport(lost), memberenv.NewService(lost), memberenv.NewSourceSlice(lost, "lost-1", "10.1.0.4"),
+		memberenv.NewSourceSlice(lost, "lost-2", "10.1.0.5"))
 	a.do(lost, "export seen", func() bool {
 		return a.Member.Export(lost) != nil && a.Member.Service(lost) != nil && len(a.Member.SourceSlices(lost)) == 2
 	})
@@ -206,23 +214,27 @@ func (b *env) rejectedBeforeRestart(a *exporting) {
 	b.listsAfterLoss(a, record)
 }
 
-// listsAfterLoss deletes the record of [env.lostAndRejected] from the broker. The first write of the record lists both slices.
+// listsAfterLoss deletes the record of [env.lostAndRejected] from the broker. The first write of the record lists both
+// slices.
 func (b *env) listsAfterLoss(a *exporting, record *v1alpha1.ExportedService) {
 	b.Helper()
 	b.Delete(&v1alpha1.ExportedService{ObjectMeta: metav1.ObjectMeta{Namespace: record.Namespace, Name: record.Name}})
 	a.Await("loss seen", func() bool {
 		is, _ := a.Broker.Own(lost)
-		return is == nil && slices.ContainsFunc(a.Member.SourceSlices(lost), func(s *discoveryv1.EndpointSlice) bool { return s.Endpoints[0].Addresses[0] == "10.1.66.1" })
+		return is == nil && slices.ContainsFunc(a.Member.SourceSlices(lost),
+			func(s *discoveryv1.EndpointSlice) bool { return s.Endpoints[0].Addresses[0] == "10.1.66.1" })
 	})
 	if err := a.Reconcile(b.Context(), lost); member.Rejection(err) == "" {
 		b.Errorf("a lost slice that is rejected: %v, want the rejection", err)
 	}
 	if is, has := a.Broker.Own(lost); is == nil || len(has) != 1 || !slices.Equal(is.Spec.Slices, record.Spec.Slices) {
-		b.Errorf("the broker has the record %v and %d slices, want one, and a record that lists %v", is, len(has), record.Spec.Slices)
+		b.Errorf("the broker has the record %v and %d slices, want one, and a record that lists %v", is, len(has),
+			record.Spec.Slices)
 	}
 }
 
-// failingDelete withdraws an export of three slices, the first of which cannot be deleted: that costs the others nothing.
+// failingDelete withdraws an export of three slices, the first of which cannot be deleted: that costs the others
+// nothing.
 func (b *env) failingDelete(a *exporting) {
 	b.Helper()
 	svc := memberenv.Service("kept")
@@ -246,7 +258,8 @@ func (b *env) failingDelete(a *exporting) {
 	}
 }
 
-// movedEndpoints moves an endpoint to a slice that the broker rejects: it stays in the slice in which it is, and what is gone leaves that one.
+// movedEndpoints moves an endpoint to a slice that the broker rejects: it stays in the slice in which it is, and what
+// is gone leaves that one.
 func (b *env) movedEndpoints(a *exporting) {
 	b.Helper()
 	moving := types.NamespacedName{Namespace: "shop", Name: "moving"}
@@ -257,7 +270,8 @@ func (b *env) movedEndpoints(a *exporting) {
 		}
 		return e
 	}
-	// reconciles waits for the names of the source slices, and compares the addresses on the broker by the lists of each slice.
+	// reconciles waits for the names of the source slices, and compares the addresses on the broker by the lists of each
+	// slice.
 	reconciles := func(what, sources, want string, wantErr bool) {
 		b.Helper()
 		a.Await(what+" seen", func() bool {
@@ -292,7 +306,10 @@ func (b *env) movedEndpoints(a *exporting) {
 		reconciles("moved to a slice that is rejected", "moving-22", "10.1.0.7", true)
 	}
 	b.Update(source("moving-2", "10.1.0.7", "10.1.0.9"))
-	a.Await("another address seen", func() bool { return a.Member.SourceSlices(moving)[0].Endpoints[1].Addresses[0] == "10.1.0.9" })
+	a.Await("another address seen", func() bool {
+		return a.Member.SourceSlices(
+			moving)[0].Endpoints[1].Addresses[0] == "10.1.0.9"
+	})
 	reconciles("to one that is not", "moving-22", "10.1.0.7+10.1.0.9", false)
 	b.Create(source("moving-3", "10.1.0.7", "10.1.66.1"))
 	b.Update(source("moving-2", "10.1.0.9"))
@@ -302,9 +319,13 @@ func (b *env) movedEndpoints(a *exporting) {
 	b.Update(source("moving-3", "10.1.0.7"))
 	reconciles("to one that is not", "moving-21 moving-31", "10.1.0.7 10.1.0.9", false)
 
-	// Two slices that both lose endpoints, one of them to the other, which is rejected. The first one by name is written first.
+	// Two slices that both lose endpoints, one of them to the other, which is rejected. The first one by name is written
+	// first.
 	first, second := "moving-1", "moving-2"
-	if name := func(source string) string { return apibroker.SliceName("shop", "moving", source) }; name(first) > name(second) {
+	if name := func(source string) string {
+		return apibroker.SliceName("shop", "moving",
+			source)
+	}; name(first) > name(second) {
 		first, second = second, first
 	}
 	seen := func(n, m int) string {
@@ -320,7 +341,8 @@ func (b *env) movedEndpoints(a *exporting) {
 	b.Update(source(first, "10.1.0.1"))
 	b.Update(source(second, "10.1.0.2", "10.1.66.1"))
 	for range 2 {
-		reconciles("one moved to a slice that loses others and is rejected", seen(1, 2), "10.1.0.1+10.1.0.2 10.1.0.3+10.1.0.4+10.1.0.5", true)
+		reconciles("one moved to a slice that loses others and is rejected", seen(1, 2),
+			"10.1.0.1+10.1.0.2 10.1.0.3+10.1.0.4+10.1.0.5", true)
 	}
 	b.Update(source(second, "10.1.0.2"))
 	reconciles("to one that is not", seen(1, 1), "10.1.0.1 10.1.0.2", false)
@@ -351,7 +373,8 @@ func (b *env) changing() {
 		MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{
 			RuleWithOperations: admissionv1.RuleWithOperations{
 				Operations: []admissionv1.OperationType{admissionv1.Create, admissionv1.Update},
-				Rule:       admissionv1.Rule{APIGroups: []string{"discovery.k8s.io"}, APIVersions: []string{"v1"}, Resources: []string{"endpointslices"}},
+				Rule: admissionv1.Rule{APIGroups: []string{"discovery.k8s.io"}, APIVersions: []string{"v1"},
+					Resources: []string{"endpointslices"}},
 			},
 		}}},
 		MatchConditions: []admissionv1.MatchCondition{
@@ -370,7 +393,8 @@ func (b *env) changing() {
 	}
 }
 
-// changedByAdmission moves an endpoint to a slice from which the broker takes it out: it stays in the slice in which it is (docs/spec/controller.md 3.6).
+// changedByAdmission moves an endpoint to a slice from which the broker takes it out: it stays in the slice in which it
+// is (docs/spec/controller.md 3.6).
 func (b *env) changedByAdmission(a *exporting) {
 	b.Helper()
 	changed := memberenv.Service("changed")
@@ -415,8 +439,9 @@ func (b *env) changedByAdmission(a *exporting) {
 	}
 }
 
-// docs/spec/controller.md 8.2: before a late heartbeat everything is tried once, what failed and what the broker has of earlier exports, too, and the watches have
-// brought back what was written. While the broker may not be written, nothing is done, and what was tried then is tried again.
+// docs/spec/controller.md 8.2: before a late heartbeat everything is tried once, what failed and what the broker has of
+// earlier exports, too, and the watches have brought back what was written. While the broker may not be written,
+// nothing is done, and what was tried then is tried again.
 func TestPublishAll(t *testing.T) {
 	b := newEnv(t)
 	var queued []types.NamespacedName

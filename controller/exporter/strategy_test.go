@@ -16,7 +16,8 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/memberenv"
 )
 
-// docs/spec/controller.md 3.7: the strategy of an export, what it writes as endpoints come and go, and that a restart writes nothing.
+// docs/spec/controller.md 3.7: the strategy of an export, what it writes as endpoints come and go, and that a restart
+// writes nothing.
 func TestExportStrategies(t *testing.T) {
 	b := newEnv(t)
 	a := b.start(func(*Config) {})
@@ -41,7 +42,8 @@ func TestExportStrategies(t *testing.T) {
 		source.Endpoints = nil
 		for i, zone := range zones {
 			source.Endpoints = append(source.Endpoints, discoveryv1.Endpoint{
-				Addresses: []string{fmt.Sprintf("10.1.0.%d", i+1)}, Zone: &zone, Conditions: discoveryv1.EndpointConditions{Ready: new(true)},
+				Addresses: []string{fmt.Sprintf("10.1.0.%d", i+1)}, Zone: &zone,
+				Conditions: discoveryv1.EndpointConditions{Ready: new(true)},
 			})
 		}
 		b.Update(source)
@@ -53,15 +55,20 @@ func TestExportStrategies(t *testing.T) {
 		})
 	}
 	strategy := func(name string) []string {
-		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{apibroker.AnnotationSliceStrategy: name}}})
+		patch, err := json.Marshal(
+			map[string]any{"metadata": map[string]any{"annotations": map[string]string{apibroker.AnnotationSliceStrategy: name}}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		exports := b.Server.Dynamic().Resource(mcsv1beta1.SchemeGroupVersion.WithResource("serviceexports")).Namespace(db.Namespace)
+		exports := b.Server.Dynamic().Resource(mcsv1beta1.SchemeGroupVersion.WithResource("serviceexports")).Namespace(
+			db.Namespace)
 		if _, err := exports.Patch(t.Context(), db.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		return a.do(db, "strategy "+name, func() bool { return a.Member.Export(db).Annotations[apibroker.AnnotationSliceStrategy] == name })
+		return a.do(db, "strategy "+name, func() bool {
+			return a.Member.Export(
+				db).Annotations[apibroker.AnnotationSliceStrategy] == name
+		})
 	}
 
 	a.do(db, "export seen", func() bool {
@@ -86,11 +93,13 @@ func TestExportStrategies(t *testing.T) {
 	step("Original", strategy("Original"), "/r:0", "PATCH", recordWrite, "DELETE")
 }
 
-// layoutOf returns for which zone and region slices are, and how many endpoints they have: "zone/region:endpoints", sorted.
+// layoutOf returns for which zone and region slices are, and how many endpoints they have: "zone/region:endpoints",
+// sorted.
 func layoutOf(all []*discoveryv1.EndpointSlice) string {
 	var text []string
 	for _, s := range all {
-		text = append(text, fmt.Sprintf("%s/%s:%d", s.Labels[apibroker.LabelForZone], s.Labels[apibroker.LabelForRegion], len(s.Endpoints)))
+		text = append(text, fmt.Sprintf("%s/%s:%d", s.Labels[apibroker.LabelForZone], s.Labels[apibroker.LabelForRegion],
+			len(s.Endpoints)))
 	}
 	slices.Sort(text)
 	return strings.Join(text, " ")

@@ -16,14 +16,16 @@ import (
 // maxAge is the age, doubled, at which a token is renewed although it lives longer: once a day.
 const maxAge = 48 * time.Hour
 
-// A Credential is what this member presents to the broker. If the kubeconfig names a token file, the token is renewed by a
-// [Renewal]; other credentials of a kubeconfig are used as they are. The methods may be called by several goroutines.
+// A Credential is what this member presents to the broker. If the kubeconfig names a token file, the token is renewed
+// by a [Renewal]; other credentials of a kubeconfig are used as they are. The methods may be called by several
+// goroutines.
 //
 //	file or Secret has a newer token --> take --> +---------+ --> transport adds it to each request
 //	TokenRequest when it is due     -> renewed-> | current |
 //	                                              +---------+ <-- a 401 marks it as rejected, any other response clears that
 //
-// While the current token is rejected, take accepts any other one: the broker's clock may have been ahead when it issued the current one.
+// While the current token is rejected, take accepts any other one: the broker's clock may have been ahead when it
+// issued the current one.
 type Credential struct {
 	link    Link
 	file    string // of the token, "" if the credential is not a token in a file
@@ -55,8 +57,8 @@ func (c *Credential) current() token {
 	return c.token
 }
 
-// replacedBy reports whether t, from the file or the Secret, replaces the current token. A rejected token stays out even if its
-// time of issue is later.
+// replacedBy reports whether t, from the file or the Secret, replaces the current token. A rejected token stays out
+// even if its time of issue is later.
 func (c *Credential) replacedBy(t token) bool {
 	switch {
 	case t.text == "" || t.text == c.token.text:
@@ -110,8 +112,9 @@ func (c *Credential) readFile() {
 
 // due reports whether the token has lived for the given part of its life, of which two days count.
 //
-// The age of an own token counts from its renewal, by the clocks of this machine. The time of issue of another process's token
-// counts if it makes the token older. A time in the future means that a clock is wrong: the token is renewed.
+// The age of an own token counts from its renewal, by the clocks of this machine. The time of issue of another
+// process's token counts if it makes the token older. A time in the future means that a clock is wrong: the token is
+// renewed.
 func (c *Credential) due(now time.Time, part float64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

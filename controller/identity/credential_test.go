@@ -24,17 +24,23 @@ func TestTokenIsDue(t *testing.T) {
 		want  bool
 	}{
 		{name: "young", given: &Credential{token: hour, loaded: start}, after: 29 * time.Minute},
-		{name: "at half of its life", given: &Credential{token: hour, loaded: start.Add(time.Minute)}, after: 30 * time.Minute, want: true},
+		{name: "at half of its life", given: &Credential{token: hour, loaded: start.Add(time.Minute)},
+			after: 30 * time.Minute, want: true},
 		{name: "expired", given: &Credential{token: hour, loaded: start.Add(time.Hour)}, after: 2 * time.Hour, want: true},
 		{name: "rejected", given: &Credential{token: hour, unauthorized: true}, after: 30 * time.Minute},
 		{name: "of a week, young", given: &Credential{token: week, loaded: start}, after: 23 * time.Hour},
 		{name: "of a week, after a day", given: &Credential{token: week, loaded: start}, after: 24 * time.Hour, want: true},
 		{name: "says nothing", given: &Credential{token: token{text: "opaque"}}, after: time.Hour},
-		{name: "our clock is an hour ahead", given: &Credential{token: hour, loaded: start.Add(time.Hour), own: true}, after: 89 * time.Minute},
-		{name: "and half of its life is over", given: &Credential{token: hour, loaded: start.Add(time.Hour), own: true}, after: 90 * time.Minute, want: true},
-		{name: "our clock is behind", given: &Credential{token: hour, loaded: start.Add(-time.Hour)}, after: -59 * time.Minute, want: true},
-		{name: "behind, and renewed", given: &Credential{token: hour, loaded: start.Add(-time.Hour), own: true}, after: -59 * time.Minute},
-		{name: "our clock was set back", given: &Credential{token: hour, loaded: start.Add(-20 * time.Minute)}, after: 10 * time.Minute, want: true},
+		{name: "our clock is an hour ahead", given: &Credential{token: hour, loaded: start.Add(time.Hour), own: true},
+			after: 89 * time.Minute},
+		{name: "and half of its life is over", given: &Credential{token: hour, loaded: start.Add(time.Hour), own: true},
+			after: 90 * time.Minute, want: true},
+		{name: "our clock is behind", given: &Credential{token: hour, loaded: start.Add(-time.Hour)},
+			after: -59 * time.Minute, want: true},
+		{name: "behind, and renewed", given: &Credential{token: hour, loaded: start.Add(-time.Hour), own: true},
+			after: -59 * time.Minute},
+		{name: "our clock was set back", given: &Credential{token: hour, loaded: start.Add(-20 * time.Minute)},
+			after: 10 * time.Minute, want: true},
 	} {
 		if got := tt.given.due(start.Add(tt.after), 0.5); got != tt.want {
 			t.Errorf("%s: due = %t, want %t", tt.name, got, tt.want)
@@ -50,7 +56,8 @@ func TestTokenIsDue(t *testing.T) {
 	}
 }
 
-// docs/spec/controller.md 2.4: a newer token replaces the current one, and any other one replaces a current one that the broker rejects.
+// docs/spec/controller.md 2.4: a newer token replaces the current one, and any other one replaces a current one that
+// the broker rejects.
 func TestTokenIsReplaced(t *testing.T) {
 	at := func(text string, issued int64) token {
 		return token{text: text, Token: apiserver.Token{Issued: time.Unix(issued, 0)}}
@@ -78,8 +85,8 @@ func TestTokenIsReplaced(t *testing.T) {
 	}
 }
 
-// A 401 marks the current token as rejected. What is rejected stays known until the broker accepts that token; what another token is worth, its
-// first response says.
+// A 401 marks the current token as rejected. What is rejected stays known until the broker accepts that token; what
+// another token is worth, its first response says.
 func TestTokenIsRejected(t *testing.T) {
 	a, b := token{text: "a"}, token{text: "b"}
 	c := &Credential{token: a}

@@ -13,23 +13,24 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/protocol"
 )
 
-// seldom is the time between two heartbeats with "lease 0": other members, which may have a TTL, wait for the longest one. seldomChecked is the
-// time between two checks.
+// seldom is the time between two heartbeats with "lease 0": other members, which may have a TTL, wait for the longest
+// one. seldomChecked is the time between two checks.
 const (
 	seldom        = apibroker.MaxHeartbeatTTL / 12
 	seldomChecked = 10 * time.Second
 )
 
-// retry is the time between two attempts at the first heartbeat, for which other members wait, and after one that failed: what could not be
-// written to the broker waits for the one that succeeds.
+// retry is the time between two attempts at the first heartbeat, for which other members wait, and after one that
+// failed: what could not be written to the broker waits for the one that succeeds.
 const retry = time.Second
 
-// A Heartbeat renews the Lease of this member on the broker (docs/spec/controller.md 8). It renews only while the member's own API server answers:
-// without that the member knows nothing about its endpoints.
+// A Heartbeat renews the Lease of this member on the broker (docs/spec/controller.md 8). It renews only while the
+// member's own API server answers: without that the member knows nothing about its endpoints.
 //
 // Nothing is written while this cluster may be a copy of the member: see [Original].
 //
-// A round has as much time as there is between two heartbeats. In each, Run decides anew, by the membership and the freeze reasons, which of these states the member is in:
+// A round has as much time as there is between two heartbeats. In each, Run decides anew, by the membership and the
+// freeze reasons, which of these states the member is in:
 //
 //	frozen or not synced   writes nothing; the Lease stays as it is
 //	a pass is due          has the exports written first: see [pass]
@@ -44,14 +45,16 @@ type Heartbeat struct {
 	Broker     *broker.Broker
 	Renew      time.Duration // between two rounds; 0 with "lease 0"
 	Log        logging.Logger
-	// Pace returns the time between two heartbeats, at least Renew, and until one is expired; 0 with "lease 0". It may not be nil.
+	// Pace returns the time between two heartbeats, at least Renew, and until one is expired; 0 with "lease 0". It may not
+	// be nil.
 	Pace func() (renew, ttl time.Duration)
 	// Resumed is called when a heartbeat was written after others had failed. It may not be nil.
 	Resumed func()
-	// PublishAll starts a pass over all exports, and returns a function that reports its end. With mark it marks exports that cannot be written. It may
-	// not be nil.
+	// PublishAll starts a pass over all exports, and returns a function that reports its end. With mark it marks exports
+	// that cannot be written. It may not be nil.
 	PublishAll func(mark bool) (done func() bool)
-	// Blind names a kind of this cluster that was not seen since a time, or an inventory that cannot be written, or returns "". It may not be nil.
+	// Blind names a kind of this cluster that was not seen since a time, or an inventory that cannot be written, or
+	// returns "". It may not be nil.
 	Blind func(since time.Time) string
 	// SayBlind is called with the text that the heartbeat carries. It may not be nil.
 	SayBlind func(why string)
@@ -85,7 +88,8 @@ func (h *Heartbeat) Run(ctx context.Context) error {
 	}
 }
 
-// round does what the state of the member asks for. It reports whether it renewed the Lease, and when the next round is due.
+// round does what the state of the member asks for. It reports whether it renewed the Lease, and when the next round is
+// due.
 func (h *Heartbeat) round(ctx context.Context, begin time.Time) (sent bool, pause time.Duration, err error) {
 	period := cmp.Or(h.Renew, seldomChecked)
 	ctx, cancel := context.WithTimeout(ctx, period)
@@ -128,7 +132,8 @@ func (h *Heartbeat) begin(ctx context.Context) (done bool, pause time.Duration, 
 	done, restored, err := o.check(ctx)
 	switch {
 	case restored:
-		h.Log.Warningf("heartbeat: the broker has lost the last one: it was restored; listing it anew, and writing the exports")
+		h.Log.Warningf(
+			"heartbeat: the broker has lost the last one: it was restored; listing it anew, and writing the exports")
 		if o.wrote == 0 {
 			h.Broker.Distrust()
 		}
@@ -201,7 +206,8 @@ func (h *Heartbeat) due(begin time.Time, says saying) bool {
 	renew, _ := h.Pace()
 	renew = cmp.Or(renew, seldom)
 	switch {
-	case says.complete != h.said.complete, says.blind != h.said.blind, says.ttl < h.said.ttl, elapsed.Between(h.renewed, begin) >= renew:
+	case says.complete != h.said.complete, says.blind != h.said.blind, says.ttl < h.said.ttl,
+		elapsed.Between(h.renewed, begin) >= renew:
 		return true
 	case h.Renew == 0 || renew <= h.Renew:
 		return false

@@ -40,7 +40,8 @@ func TestHeartbeatResumes(t *testing.T) {
 	own(i, time.Hour)
 	h := &identity.Heartbeat{
 		Membership: i.Membership, Broker: i.Broker, Renew: 2 * time.Second, Pace: pace(2*time.Second, time.Hour), Log: i.Log,
-		Resumed: func() { resumed.Add(1) }, Blind: noBlind, SayBlind: func(string) {}, PublishAll: func(bool) func() bool { return func() bool { return true } },
+		Resumed: func() { resumed.Add(1) }, Blind: noBlind, SayBlind: func(string) {},
+		PublishAll: func(bool) func() bool { return func() bool { return true } },
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
@@ -61,7 +62,8 @@ func TestHeartbeatResumes(t *testing.T) {
 		t.Errorf("resumed %d times before a heartbeat failed", n)
 	}
 	failed := time.Now()
-	if err := env.Server.Delete(t.Context(), &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
+	if err := env.Server.Delete(
+		t.Context(), &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
 		t.Fatal(err)
 	}
 	env.Await("heartbeats again", func() bool { return resumed.Load() == 1 && renewed().After(failed) })
@@ -76,19 +78,22 @@ func TestHeartbeatResumes(t *testing.T) {
 	}
 }
 
-// docs/spec/controller.md 8.1: a status that the broker rejects causes no heartbeats. It is tried again, and written when the broker takes it.
+// docs/spec/controller.md 8.1: a status that the broker rejects causes no heartbeats. It is tried again, and written
+// when the broker takes it.
 func TestStatusIsRejected(t *testing.T) {
 	tier.All(t)
 	env := memberenv.New(t)
 	env.Join()
 	const name = "no-status"
-	env.Deny(memberenv.Policy{Name: name, Resources: []string{v1alpha1.Members.Group + "/*/members/status"}, Want: []string{"false"}})
+	env.Deny(memberenv.Policy{Name: name, Resources: []string{v1alpha1.Members.Group + "/*/members/status"},
+		Want: []string{"false"}})
 	i := env.Start()
 	i.Follow(broker.Handlers{})
 	own(i, 3*time.Hour)
 	h := &identity.Heartbeat{
 		Membership: i.Membership, Broker: i.Broker, Renew: time.Hour, Pace: pace(time.Hour, 3*time.Hour), Log: i.Log,
-		Resumed: func() {}, Blind: noBlind, SayBlind: func(string) {}, PublishAll: func(bool) func() bool { return func() bool { return true } },
+		Resumed: func() {}, Blind: noBlind, SayBlind: func(string) {},
+		PublishAll: func(bool) func() bool { return func() bool { return true } },
 	}
 	p := &identity.Publication{Membership: i.Membership, Status: v1alpha1.MemberStatus{Version: "v1"}, Log: i.Log}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -113,7 +118,8 @@ func TestStatusIsRejected(t *testing.T) {
 	if n := i.Log.Count("the status of this member is not published: "); n != 1 {
 		t.Errorf("logged %d times, want once: %s", n, i.Log)
 	}
-	if err := env.Server.Delete(t.Context(), &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
+	if err := env.Server.Delete(
+		t.Context(), &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
 		t.Fatal(err)
 	}
 	env.Await("the status", func() bool { return i.Broker.Member(memberenv.ID).Status.Version == "v1" })
@@ -125,8 +131,8 @@ func TestStatusIsRejected(t *testing.T) {
 
 func noBlind(time.Time) string { return "" }
 
-// docs/spec/controller.md 8.2: a heartbeat that comes more than a TTL after the last one, which may be that of an earlier process, follows the exports and says
-// so. One within the TTL, and the first of a cluster, wait for nothing.
+// docs/spec/controller.md 8.2: a heartbeat that comes more than a TTL after the last one, which may be that of an
+// earlier process, follows the exports and says so. One within the TTL, and the first of a cluster, wait for nothing.
 func TestLateHeartbeat(t *testing.T) {
 	tier.All(t)
 	env := memberenv.New(t)
@@ -172,7 +178,8 @@ func TestLateHeartbeat(t *testing.T) {
 	}
 }
 
-// docs/spec/controller.md 8.2: a cluster that does not see itself says so, and compares its exports before it says that it does again.
+// docs/spec/controller.md 8.2: a cluster that does not see itself says so, and compares its exports before it says that
+// it does again.
 func TestBlindHeartbeat(t *testing.T) {
 	env := memberenv.New(t)
 	env.Join()
@@ -201,7 +208,8 @@ func TestBlindHeartbeat(t *testing.T) {
 	})
 }
 
-// docs/spec/controller.md 8.1: a member of a large clusterset renews its heartbeat more seldom than it checks itself. It sends news at once.
+// docs/spec/controller.md 8.1: a member of a large clusterset renews its heartbeat more seldom than it checks itself.
+// It sends news at once.
 func TestSeldomHeartbeat(t *testing.T) {
 	env := memberenv.New(t)
 	env.Join()
@@ -227,14 +235,15 @@ func TestSeldomHeartbeat(t *testing.T) {
 		ttl.Store(1800)
 		l := heartbeatLease()
 		env.Await("a heartbeat with another TTL", func() bool {
-			return b.Admin.Get(t.Context(), l, l.Namespace, l.Name) == nil && *l.Spec.LeaseDurationSeconds == 1800 && broker.HeartbeatOf(l).Stamp > first.Stamp
+			return b.Admin.Get(t.Context(), l, l.Namespace, l.Name) == nil && *l.Spec.LeaseDurationSeconds == 1800 &&
+				broker.HeartbeatOf(l).Stamp > first.Stamp
 		})
 		b.loseAnswers(func() { ttl.Store(1200) })
 	})
 }
 
-// loseAnswers lets the broker store heartbeats and loses the answers. change makes one due. The next attempt finds the heartbeat of this process, which
-// is no clone.
+// loseAnswers lets the broker store heartbeats and loses the answers. change makes one due. The next attempt finds the
+// heartbeat of this process, which is no clone.
 func (b *beating) loseAnswers(change func()) {
 	b.t.Helper()
 	b.Writes.LoseAnswers("/leases/" + apibroker.HeartbeatName)
@@ -251,8 +260,8 @@ func (b *beating) loseAnswers(change func()) {
 	}
 }
 
-// docs/spec/controller.md 7.8: a cluster whose heartbeat on the broker is newer than its note looks on. It goes on if nobody renews the heartbeat, and is
-// frozen for good if somebody does, whether or not it leaves.
+// docs/spec/controller.md 7.8: a cluster whose heartbeat on the broker is newer than its note looks on. It goes on if
+// nobody renews the heartbeat, and is frozen for good if somebody does, whether or not it leaves.
 func TestHeartbeatOfCopy(t *testing.T) {
 	tier.All(t)
 	env := memberenv.New(t)
@@ -274,7 +283,8 @@ func TestHeartbeatOfCopy(t *testing.T) {
 		own(b.Instance, time.Second)
 		h := &identity.Heartbeat{
 			Membership: b.Membership, Broker: b.Broker, Renew: time.Second, Pace: pace(time.Second, time.Second), Log: b.Log,
-			Resumed: func() {}, Blind: noBlind, SayBlind: func(string) {}, PublishAll: func(bool) func() bool { return func() bool { return true } },
+			Resumed: func() {}, Blind: noBlind, SayBlind: func(string) {},
+			PublishAll: func(bool) func() bool { return func() bool { return true } },
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
@@ -308,7 +318,8 @@ func TestHeartbeatOfCopy(t *testing.T) {
 	env.Await("the note that it is a copy", func() bool {
 		stamp = renew()
 		note := noteLease()
-		return env.Admin.Get(t.Context(), note, note.Namespace, note.Name) == nil && note.Annotations[wellknown.AnnotationCopy] != ""
+		return env.Admin.Get(t.Context(), note, note.Namespace, note.Name) == nil &&
+			note.Annotations[wellknown.AnnotationCopy] != ""
 	})
 	end()
 	b, cloned, end = process()
@@ -324,11 +335,13 @@ func TestHeartbeatOfCopy(t *testing.T) {
 	}
 	delete(note.Annotations, wellknown.AnnotationCopy)
 	env.Update(note)
-	env.Await("that it looks on when a person removed the note", func() bool { return cloned() && strings.Contains(b.Freezes.Suspended(safety.Export), "unless") })
+	env.Await("that it looks on when a person removed the note",
+		func() bool { return cloned() && strings.Contains(b.Freezes.Suspended(safety.Export), "unless") })
 	end()
 }
 
-// A beating is a Heartbeat whose broker denies heartbeats until allow is called, and whose exports are written when the test says so.
+// A beating is a Heartbeat whose broker denies heartbeats until allow is called, and whose exports are written when the
+// test says so.
 type beating struct {
 	*memberenv.Instance
 	t         *testing.T
@@ -371,7 +384,9 @@ func newBeating(t *testing.T, env *memberenv.Env, ago, ttl time.Duration, blind 
 	b.Follow(broker.Handlers{})
 	own(b.Instance, ttl)
 	b.heartbeat = &identity.Heartbeat{
-		Membership: b.Membership, Broker: b.Broker, Renew: min(ttl/3, 10*time.Second), Pace: pace(min(ttl/3, 10*time.Second), ttl), Log: b.Log, Resumed: func() {}, Blind: noBlind, SayBlind: func(string) {},
+		Membership: b.Membership, Broker: b.Broker, Renew: min(ttl/3, 10*time.Second),
+		Pace: pace(min(ttl/3, 10*time.Second), ttl), Log: b.Log, Resumed: func() {}, Blind: noBlind,
+		SayBlind: func(string) {},
 		PublishAll: func(bool) func() bool {
 			return func() bool {
 				b.looked.Add(1)
@@ -389,7 +404,8 @@ func pace(renew, ttl time.Duration) func() (time.Duration, time.Duration) {
 // own lets an instance find out whether it is the original.
 func own(i *memberenv.Instance, ttl time.Duration) {
 	i.Helper()
-	i.Membership.Original = &identity.Original{Member: i.Member, Broker: i.Broker, Namespace: wellknown.ControllerNamespace, TTL: ttl, Sent: &identity.Sent{}}
+	i.Membership.Original = &identity.Original{Member: i.Member, Broker: i.Broker,
+		Namespace: wellknown.ControllerNamespace, TTL: ttl, Sent: &identity.Sent{}}
 }
 
 // run runs the Heartbeat until the test ends, and removes what the broker has of it then.
@@ -403,7 +419,8 @@ func (b *beating) run() {
 			b.t.Error(err)
 		}
 		b.Delete(heartbeatLease(), noteLease())
-		if err := b.Server.Delete(b.Context(), &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: noHeartbeats}}); err != nil {
+		if err := b.Server.Delete(
+			b.Context(), &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: noHeartbeats}}); err != nil {
 			b.t.Error(err)
 		}
 	})
@@ -412,7 +429,9 @@ func (b *beating) run() {
 // allow has the broker take heartbeats.
 func (b *beating) allow() {
 	b.t.Helper()
-	if err := b.Server.Delete(b.t.Context(), &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: noHeartbeats}}); err != nil {
+	if err := b.Server.Delete(
+		b.t.Context(),
+		&admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: noHeartbeats}}); err != nil {
 		b.t.Fatal(err)
 	}
 }
@@ -427,9 +446,11 @@ func (b *beating) last() protocol.Heartbeat {
 }
 
 func noteLease() *coordinationv1.Lease {
-	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: wellknown.ControllerNamespace, Name: wellknown.HeartbeatLease}}
+	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: wellknown.ControllerNamespace,
+		Name: wellknown.HeartbeatLease}}
 }
 
 func heartbeatLease() *coordinationv1.Lease {
-	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: memberenv.Namespace, Name: apibroker.HeartbeatName}}
+	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: memberenv.Namespace,
+		Name: apibroker.HeartbeatName}}
 }

@@ -1,4 +1,5 @@
-// Package identity knows which cluster this is, whether it is a member of the clusterset, and how it proves that to the broker.
+// Package identity knows which cluster this is, whether it is a member of the clusterset, and how it proves that to the
+// broker.
 //
 //	ClusterProperty objects --\                      +------------+     id, known
 //	state of the broker -------+--> evaluate(...) -> | Membership | --> exporter, importer, Heartbeat, Publication
@@ -8,8 +9,9 @@
 //	token file, Secret ------------^   ^
 //	                                   +-- Renewal: TokenRequest once a day, or at half of the token's life
 //
-// An [Identity] never changes: if the properties or the kubeconfig name another cluster or broker, the controller ends all that
-// was built for this one and starts again. [Membership] changes as the broker answers, and is evaluated every second.
+// An [Identity] never changes: if the properties or the kubeconfig name another cluster or broker, the controller ends
+// all that was built for this one and starts again. [Membership] changes as the broker answers, and is evaluated every
+// second.
 package identity
 
 import (
@@ -69,8 +71,8 @@ func readProperties(c *member.Cluster) (p properties) {
 // Leaving reports whether this cluster is being taken out of the clusterset: everything is withdrawn.
 func Leaving(c *member.Cluster) bool { return readProperties(c).leaving }
 
-// SetClusterID creates the ClusterProperty of the cluster id if it is missing (docs/spec/controller.md 7), and reports whether
-// it did. An id that differs from want is an error.
+// SetClusterID creates the ClusterProperty of the cluster id if it is missing (docs/spec/controller.md 7), and reports
+// whether it did. An id that differs from want is an error.
 func SetClusterID(ctx context.Context, c *member.Cluster, want string) (created bool, err error) {
 	if p := c.Property(about.ClusterIDName); p != nil {
 		if p.Spec.Value != want {

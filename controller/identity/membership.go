@@ -75,17 +75,20 @@ func evaluate(in inputs) state {
 	admitted := in.broker.Membership == broker.Admitted && !in.taken
 	switch {
 	case in.unreadable != "":
-		return state{clusterID: in.built, detail: fmt.Sprintf("ClusterProperty %s does not decode: correct it", in.unreadable)}
+		return state{clusterID: in.built, detail: fmt.Sprintf("ClusterProperty %s does not decode: correct it",
+			in.unreadable)}
 	case !in.joined:
 		return evaluateUnjoined(in)
 	case in.clusterID == "":
 		return state{detail: "ClusterProperty cluster.clusterset.k8s.io is missing: create it with the cluster id"}
 	case !apibroker.IsClusterID(in.clusterID):
 		return state{
-			detail: fmt.Sprintf("cluster id %q: want one RFC 1123 label, or two joined by a dot, of at most 63 octets", in.clusterID),
+			detail: fmt.Sprintf("cluster id %q: want one RFC 1123 label, or two joined by a dot, of at most 63 octets",
+				in.clusterID),
 		}
 	case in.original == isCopy || in.original == lookingOn && admitted:
-		return state{clusterID: in.clusterID, known: true, freeze: safety.BrokerIdentity, code: reason.ClusterCloned, detail: in.copied}
+		return state{clusterID: in.clusterID, known: true, freeze: safety.BrokerIdentity, code: reason.ClusterCloned,
+			detail: in.copied}
 	case in.original == undecided && admitted:
 		return state{clusterID: in.clusterID, detail: cmp.Or(in.copied, "it is not known yet whose heartbeat the broker has")}
 	case in.leaving:
@@ -113,9 +116,9 @@ func evaluate(in inputs) state {
 	return state{clusterID: in.clusterID, detail: "the broker has not answered yet"}
 }
 
-// evaluateUnjoined is the part of the table without the ClusterProperty of the membership, which somebody may have deleted by
-// hand, or with its CRD, and then with the cluster id: a leave takes the cluster off the broker first, so a broker that has it says
-// that it did not leave. A broker that rejects the credential says that it did.
+// evaluateUnjoined is the part of the table without the ClusterProperty of the membership, which somebody may have
+// deleted by hand, or with its CRD, and then with the cluster id: a leave takes the cluster off the broker first, so a
+// broker that has it says that it did not leave. A broker that rejects the credential says that it did.
 func evaluateUnjoined(in inputs) state {
 	id := cmp.Or(in.clusterID, in.built) // without the id of before, nothing is known of own exports, either
 	if in.linked && (id == "" || apibroker.IsClusterID(id)) {
@@ -131,8 +134,9 @@ func evaluateUnjoined(in inputs) state {
 	return state{known: true, detail: "this cluster has not joined a clusterset"}
 }
 
-// A Status is one reading of the membership state. A reconcile reads it once and passes it on, since a review may change the state at any
-// moment. Mixing two readings could look as if the cluster had left: the old, empty id with the new "known".
+// A Status is one reading of the membership state. A reconcile reads it once and passes it on, since a review may
+// change the state at any moment. Mixing two readings could look as if the cluster had left: the old, empty id with the
+// new "known".
 type Status struct {
 	ClusterID string // "" if this cluster is not a member or is leaving
 	Known     bool   // the state is known; nothing is removed anywhere before
@@ -166,8 +170,8 @@ func (m *Membership) Status() Status {
 	return Status{ClusterID: m.now.clusterID, Known: m.now.known, Leaving: leaving}
 }
 
-// Changed reports whether the properties of this cluster describe another identity than that which the controller was built
-// for. A property that is missing describes none: somebody may have deleted it by hand, or with its CRD.
+// Changed reports whether the properties of this cluster describe another identity than that which the controller was
+// built for. A property that is missing describes none: somebody may have deleted it by hand, or with its CRD.
 func (m *Membership) Changed() bool {
 	p := readProperties(m.Member)
 	is := Of(m.Member, Link{Digest: m.Identity.Digest})
@@ -177,11 +181,12 @@ func (m *Membership) Changed() bool {
 	return m.Member.Synced() && p.unreadable == "" && p.clusterID != "" && is != m.Identity
 }
 
-// Review evaluates the membership state and sets the freeze reasons that follow from it, the credential and the caches. It
-// reports whether the state changed, so that every service has to be reconciled.
+// Review evaluates the membership state and sets the freeze reasons that follow from it, the credential and the caches.
+// It reports whether the state changed, so that every service has to be reconciled.
 func (m *Membership) Review() (changed bool) {
 	in := inputs{
-		properties: readProperties(m.Member), broker: m.Broker.State(), linked: m.Identity.Digest != "", built: m.Identity.ClusterID,
+		properties: readProperties(m.Member), broker: m.Broker.State(), linked: m.Identity.Digest != "",
+		built: m.Identity.ClusterID,
 	}
 	in.taken, in.registered = m.taken(cmp.Or(in.clusterID, in.built)), m.registered()
 	in.original, in.copied = m.Original.state()

@@ -23,9 +23,11 @@ type Memory struct {
 }
 
 // LoadMemory reads the note. namespace is the controller's.
-func LoadMemory(ctx context.Context, m *member.Cluster, log logging.Logger, namespace string, of types.UID) (*Memory, wellknown.Noted, error) {
+func LoadMemory(ctx context.Context, m *member.Cluster, log logging.Logger, namespace string, of types.UID) (*Memory,
+	wellknown.Noted, error) {
 	memory := &Memory{
-		note:   member.LeaseNote{Cluster: m, Namespace: namespace, Lease: wellknown.MembersLease, Key: wellknown.AnnotationMembers},
+		note: member.LeaseNote{Cluster: m, Namespace: namespace, Lease: wellknown.MembersLease,
+			Key: wellknown.AnnotationMembers},
 		broker: of, log: log,
 	}
 	text, err := memory.note.Await(ctx, log)
@@ -37,8 +39,8 @@ func LoadMemory(ctx context.Context, m *member.Cluster, log logging.Logger, name
 	return memory, wellknown.ParseNoted(text, of), nil
 }
 
-// save writes the note if it changed, and logs a failure. The heartbeat does not depend on it: the note matters only after a restore and a
-// restart. Tests have a nil Memory.
+// save writes the note if it changed, and logs a failure. The heartbeat does not depend on it: the note matters only
+// after a restore and a restart. Tests have a nil Memory.
 func (m *Memory) save(ctx context.Context, b *broker.Broker) {
 	if m == nil || m.broker == "" || b.NotedChanges() == m.saved {
 		return

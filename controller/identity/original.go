@@ -21,15 +21,15 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/protocol"
 )
 
-// A process looks on for lookOnTTLs times the TTL of the heartbeat, at most maxLookOnTTL. The product exceeds the longest renewal
-// period, 20 minutes.
+// A process looks on for lookOnTTLs times the TTL of the heartbeat, at most maxLookOnTTL. The product exceeds the
+// longest renewal period, 20 minutes.
 const (
 	lookOnTTLs   = 5
 	maxLookOnTTL = 6 * time.Minute
 )
 
-// renewalsOfOther renewals by another process make this cluster a copy. A single renewal may come from an earlier process of this
-// cluster, if the own etcd was restored.
+// renewalsOfOther renewals by another process make this cluster a copy. A single renewal may come from an earlier
+// process of this cluster, if the own etcd was restored.
 const renewalsOfOther = 2
 
 // A verdict says whether the heartbeat on the broker is that of this cluster.
@@ -42,9 +42,9 @@ const (
 	isCopy // for good
 )
 
-// An Original tells the member from a clone of it, which has the same etcd, ID and credential (docs/spec/controller.md 7.8). The
-// member notes the stamp of each heartbeat before it sends it. A newer heartbeat on the broker comes from another cluster, unless
-// the own etcd was restored.
+// An Original tells the member from a clone of it, which has the same etcd, ID and credential (docs/spec/controller.md
+// 7.8). The member notes the stamp of each heartbeat before it sends it. A newer heartbeat on the broker comes from
+// another cluster, unless the own etcd was restored.
 //
 //	undecided ── the heartbeat is not newer than the note, or is not there ──▶ original ◀── not renewed for five TTLs ─┐
 //	    └─────── newer ──▶ looking on ──────────────────────────────────────────────────────────────────────────────┘
@@ -72,8 +72,8 @@ type Original struct {
 	detail  string
 }
 
-// Sent is the stamp of the newest heartbeat of this process, over all its terms as a leader. It survives a restore of the own
-// etcd, which the note does not. The zero value is no heartbeat.
+// Sent is the stamp of the newest heartbeat of this process, over all its terms as a leader. It survives a restore of
+// the own etcd, which the note does not. The zero value is no heartbeat.
 type Sent struct{ stamp atomic.Int64 }
 
 // A sight holds the observations of a process that looks on; zero otherwise.
@@ -85,8 +85,8 @@ type sight struct {
 	read    time.Time      // when the heartbeat was last read
 }
 
-// next adds a reading of the heartbeat: its stamp (0 without a Lease) and its TTL. noted is the highest own stamp. A rollback of the
-// broker does not end the look. Only monotonic time with regular readings counts.
+// next adds a reading of the heartbeat: its stamp (0 without a Lease) and its TTL. noted is the highest own stamp. A
+// rollback of the broker does not end the look. Only monotonic time with regular readings counts.
 func (s sight) next(noted, stamp protocol.Stamp, ttl time.Duration, now time.Time) (sight, verdict) {
 	ttl = min(ttl, maxLookOnTTL)
 	switch {
@@ -123,7 +123,8 @@ func (o *Original) load(ctx context.Context) error {
 	if is, _ := o.state(); is != original || broker.HeartbeatOf(l).Stamp > protocol.Stamp(o.Sent.stamp.Load()) {
 		o.own = max(o.own, o.noted())
 	}
-	o.Broker.SeeStamp(o.noted()) // the clock of an earlier process may have been ahead, and the broker may have lost its writes
+	// the clock of an earlier process may have been ahead, and the broker may have lost its writes
+	o.Broker.SeeStamp(o.noted())
 	if o.copied() {
 		o.decide(isCopy, l.Annotations[wellknown.AnnotationCopy])
 	}
@@ -160,8 +161,8 @@ func (o *Original) noted() protocol.Stamp {
 	return max(broker.HeartbeatOf(o.lease).Stamp, protocol.Stamp(o.Sent.stamp.Load()))
 }
 
-// check reads the heartbeat on the broker if needed. It reports whether this cluster may renew it, and whether the broker was
-// restored.
+// check reads the heartbeat on the broker if needed. It reports whether this cluster may renew it, and whether the
+// broker was restored.
 func (o *Original) check(ctx context.Context) (may, restored bool, err error) {
 	is, _ := o.state()
 	if is == original && !o.again {
@@ -177,7 +178,8 @@ func (o *Original) check(ctx context.Context) (may, restored bool, err error) {
 	return is == original, is == original && o.last.Stamp < max(o.wrote, o.taken()), nil
 }
 
-// taken returns the stamp of the newest heartbeat that the broker has taken, as it was noted; 0 if the broker has none: it may be another broker.
+// taken returns the stamp of the newest heartbeat that the broker has taken, as it was noted; 0 if the broker has none:
+// it may be another broker.
 func (o *Original) taken() protocol.Stamp {
 	if o.last.Stamp == 0 {
 		return 0
@@ -232,7 +234,8 @@ func (o *Original) sent(stamp protocol.Stamp, taken bool) {
 func (o *Original) describe(is verdict, ttl time.Duration) string {
 	switch is {
 	case lookingOn:
-		return fmt.Sprintf("the broker has a heartbeat of this cluster that it did not send: it is a copy of a cluster, or its etcd was restored. It goes on at %s unless another cluster renews the heartbeat",
+		return fmt.Sprintf(
+			"the broker has a heartbeat of this cluster that it did not send: it is a copy of a cluster, or its etcd was restored. It goes on at %s unless another cluster renews the heartbeat",
 			o.sight.at.Add(lookOnTTLs*min(ttl, maxLookOnTTL)).UTC().Format(time.RFC3339))
 	case isCopy:
 		return "another cluster renews the heartbeat of this one: this is a copy of it. Make it anew; if the other one is the copy, stop that and join here with --take-over"
@@ -244,7 +247,8 @@ func (o *Original) describe(is verdict, ttl time.Duration) string {
 func (o *Original) note(ctx context.Context, stamp protocol.Stamp) error {
 	err := o.write(ctx, func(l *coordinationv1.Lease) {
 		l.Spec.RenewTime = &metav1.MicroTime{Time: time.UnixMicro(int64(stamp))}
-		metav1.SetMetaDataAnnotation(&l.ObjectMeta, wellknown.AnnotationTaken, strconv.FormatInt(int64(max(o.wrote, o.last.Stamp)), 10))
+		metav1.SetMetaDataAnnotation(&l.ObjectMeta, wellknown.AnnotationTaken,
+			strconv.FormatInt(int64(max(o.wrote, o.last.Stamp)), 10))
 	})
 	if err == nil {
 		o.Sent.stamp.Store(int64(stamp))

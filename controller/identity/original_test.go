@@ -8,7 +8,8 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/clocks"
 )
 
-// docs/spec/controller.md 7.8: what follows from readings of the heartbeat, of which 10 is the newest that this cluster sent.
+// docs/spec/controller.md 7.8: what follows from readings of the heartbeat, of which 10 is the newest that this cluster
+// sent.
 func TestSight(t *testing.T) {
 	const noted, ttl = 10, time.Minute
 	type reading struct {
@@ -17,11 +18,12 @@ func TestSight(t *testing.T) {
 		want  verdict
 	}
 	for name, readings := range map[string][]reading{
-		"no heartbeat":                  {{stamp: 0, want: original}},
-		"the own one":                   {{stamp: 10, want: original}},
-		"the one before":                {{stamp: 9, want: original}},
-		"not renewed":                   {{11, 0, lookingOn}, {11, 5 * ttl, lookingOn}, {11, 1, original}},
-		"renewed once":                  {{11, 0, lookingOn}, {12, 5 * ttl, lookingOn}, {12, 5 * ttl, lookingOn}, {12, 1, original}},
+		"no heartbeat":   {{stamp: 0, want: original}},
+		"the own one":    {{stamp: 10, want: original}},
+		"the one before": {{stamp: 9, want: original}},
+		"not renewed":    {{11, 0, lookingOn}, {11, 5 * ttl, lookingOn}, {11, 1, original}},
+		"renewed once": {{11, 0, lookingOn}, {12, 5 * ttl, lookingOn}, {12, 5 * ttl, lookingOn},
+			{12, 1, original}},
 		"renewed twice":                 {{11, 0, lookingOn}, {12, 1, lookingOn}, {13, 1, isCopy}, {13, 6 * ttl, isCopy}},
 		"deleted":                       {{11, 0, lookingOn}, {12, 1, lookingOn}, {0, 5 * ttl, lookingOn}, {0, 1, original}},
 		"broker restored to before":     {{11, 0, lookingOn}, {9, 1, lookingOn}, {12, 1, lookingOn}, {13, 1, isCopy}},
@@ -45,7 +47,8 @@ func TestSight(t *testing.T) {
 	}
 	now := time.Now()
 	s, _ := sight{}.next(noted, 11, ttl, now)
-	for what, later := range map[string]time.Time{"the broker was away": now.Add(time.Hour), "only the wall clock was set": clocks.SetWall(now, time.Hour)} {
+	for what, later := range map[string]time.Time{"the broker was away": now.Add(time.Hour),
+		"only the wall clock was set": clocks.SetWall(now, time.Hour)} {
 		if _, got := s.next(noted, 11, ttl, later); got != lookingOn {
 			t.Errorf("%s: %d, want that it looks on", what, got)
 		}

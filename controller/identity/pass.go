@@ -16,8 +16,8 @@ const waitPeriod = 100 * time.Millisecond
 // passPeriod is the time between two periodic passes.
 const passPeriod = 10 * time.Minute
 
-// A pass compares all exports with the broker, and writes the difference. Other members treat this one as silent until a heartbeat reports a pass that
-// began after the silence (docs/spec/controller.md 8.2).
+// A pass compares all exports with the broker, and writes the difference. Other members treat this one as silent until
+// a heartbeat reports a pass that began after the silence (docs/spec/controller.md 8.2).
 //
 //	due       more than a TTL between the sending of a heartbeat and the answer to the next, or blind until now: no heartbeat before
 //	          the pass ends; exports that cannot be written are marked at once
@@ -65,7 +65,8 @@ func (p *pass) load(h broker.StoredHeartbeat) {
 	}
 }
 
-// mayRenew reports whether the heartbeat may be renewed now. sees: each kind of the own cluster was seen since its API server last failed.
+// mayRenew reports whether the heartbeat may be renewed now. sees: each kind of the own cluster was seen since its API
+// server last failed.
 func (p *pass) mayRenew(blind, sees bool) bool {
 	p.sent(p.broker.Echo()) // the broker may have stored one without an answer
 	if blind {
@@ -74,7 +75,9 @@ func (p *pass) mayRenew(blind, sees bool) bool {
 	}
 	now := time.Now()
 	if p.late(now) && !p.due {
-		p.log.Infof("heartbeat: the last one is of %s, other members may take this cluster for silent: writing the exports first", p.last.at.UTC().Format(time.RFC3339))
+		p.log.Infof(
+			"heartbeat: the last one is of %s, other members may take this cluster for silent: writing the exports first",
+			p.last.at.UTC().Format(time.RFC3339))
 		p.due = true
 	}
 	p.proceed(now, sees)

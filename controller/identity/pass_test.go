@@ -7,7 +7,8 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/clocks"
 )
 
-// docs/spec/controller.md 8.2: a heartbeat is late when it is older than its TTL by either clock, or of a clock that is ahead.
+// docs/spec/controller.md 8.2: a heartbeat is late when it is older than its TTL by either clock, or of a clock that is
+// ahead.
 func TestLate(t *testing.T) {
 	const ttl = time.Minute
 	now := time.Now()

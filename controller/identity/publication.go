@@ -15,14 +15,15 @@ import (
 // statusPeriod is the time between two checks of the Member's status.
 const statusPeriod = 10 * time.Second
 
-// statusBackoff returns the pauses after failed writes, of at most a minute: a person has to grant rights or update the CRD.
+// statusBackoff returns the pauses after failed writes, of at most a minute: a person has to grant rights or update the
+// CRD.
 func statusBackoff() *wait.Backoff {
 	return &wait.Backoff{Duration: retry, Factor: 2, Jitter: 0.5, Steps: 10, Cap: 40 * time.Second}
 }
 
-// A Publication keeps the status of this cluster's Member on the broker current while the cluster is a member (docs/spec/controller.md 2.1). A failed
-// write does not affect heartbeats. The fields are set before Run and do not change.
-// Run is called once.
+// A Publication keeps the status of this cluster's Member on the broker current while the cluster is a member
+// (docs/spec/controller.md 2.1). A failed write does not affect heartbeats. The fields are set before Run and do not
+// change. Run is called once.
 type Publication struct {
 	Membership *Membership
 	Status     v1alpha1.MemberStatus // without properties

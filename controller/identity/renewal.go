@@ -24,8 +24,9 @@ const (
 	minLife      = 10 * time.Minute // the shortest life that an API server grants
 )
 
-// A Renewal keeps a [Credential] valid: it renews the token at half of its life, daily at the latest, saves it in the Secret of the join, and
-// takes a newer token from the token file or that Secret (docs/spec/controller.md 2). [Renewal.Run] is its only user.
+// A Renewal keeps a [Credential] valid: it renews the token at half of its life, daily at the latest, saves it in the
+// Secret of the join, and takes a newer token from the token file or that Secret (docs/spec/controller.md 2).
+// [Renewal.Run] is its only user.
 type Renewal struct {
 	Credential *Credential
 	Broker     *broker.Broker  // issues tokens
@@ -34,8 +35,8 @@ type Renewal struct {
 	Log        logging.Logger
 }
 
-// Run keeps the credential valid until ctx ends; it then returns nil. It returns at once for a credential that is not a token
-// in a file.
+// Run keeps the credential valid until ctx ends; it then returns nil. It returns at once for a credential that is not a
+// token in a file.
 func (r *Renewal) Run(ctx context.Context) error {
 	c := r.Credential
 	if c.file == "" {
@@ -64,7 +65,8 @@ func (r *Renewal) Run(ctx context.Context) error {
 	return nil
 }
 
-// readSecret takes the token that an earlier instance or an administrator wrote to the Secret, if it is of the same account.
+// readSecret takes the token that an earlier instance or an administrator wrote to the Secret, if it is of the same
+// account.
 func (r *Renewal) readSecret(ctx context.Context) {
 	var secret corev1.Secret
 	if err := r.Member.Client().Get(ctx, &secret, r.Namespace, apibroker.SecretName); err != nil {
@@ -83,8 +85,8 @@ func (r *Renewal) refresh(ctx context.Context, due bool) error {
 	return r.save(ctx, r.Credential.current())
 }
 
-// renew gets a new token, uses it and saves it. The audiences are named although the broker would fill in its own: after it got
-// another one, in place of or beside the old, tokens are still asked for what the policy allows.
+// renew gets a new token, uses it and saves it. The audiences are named although the broker would fill in its own:
+// after it got another one, in place of or beside the old, tokens are still asked for what the policy allows.
 func (r *Renewal) renew(ctx context.Context) error {
 	grant, err := r.Broker.Grant(ctx)
 	if err != nil {

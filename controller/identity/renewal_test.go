@@ -17,8 +17,8 @@ import (
 
 const life = 10 * time.Minute // the shortest that an API server grants
 
-// docs/spec/controller.md 2.4: the token is renewed and saved in the Secret; a revoked one is reported, and an administrator's new
-// one is taken.
+// docs/spec/controller.md 2.4: the token is renewed and saved in the Secret; a revoked one is reported, and an
+// administrator's new one is taken.
 func TestCredential(t *testing.T) {
 	env := memberenv.New(t)
 	env.Join()
@@ -36,7 +36,8 @@ func TestCredential(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer b.Close()
-	r := &identity.Renewal{Credential: c, Broker: b, Member: i.Member, Namespace: wellknown.ControllerNamespace, Log: i.Log}
+	r := &identity.Renewal{Credential: c, Broker: b, Member: i.Member, Namespace: wellknown.ControllerNamespace,
+		Log: i.Log}
 	if err := r.Refresh(t.Context(), true); err == nil || !c.ToSave() {
 		t.Errorf("renewed without a Secret: %v, to be saved %t; want an error, and another attempt", err, c.ToSave())
 	}
@@ -63,13 +64,15 @@ func TestCredential(t *testing.T) {
 		t.Errorf("rejected: %s", c.Rejected())
 	}
 
-	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: memberenv.Namespace, Name: apibroker.ServiceAccount}}
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: memberenv.Namespace,
+		Name: apibroker.ServiceAccount}}
 	env.Delete(account)
 	env.Await("the revoked token is rejected", func() bool {
 		_, _, _ = b.Token(t.Context(), life) // the error is recorded
 		return c.Rejected() != ""
 	})
-	env.Create(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: memberenv.Namespace, Name: apibroker.ServiceAccount}})
+	env.Create(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: memberenv.Namespace,
+		Name: apibroker.ServiceAccount}})
 	secret.Data[apibroker.KeyToken] = []byte(env.Token())
 	env.Update(secret)
 	r.ReadSecret(t.Context())

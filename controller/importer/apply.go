@@ -11,7 +11,8 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
-// An applier writes the changes of one service, in an order in which no endpoint is missing for a moment. It serves one reconcile.
+// An applier writes the changes of one service, in an order in which no endpoint is missing for a moment. It serves one
+// reconcile.
 type applier struct {
 	*requests
 	derived    *derived
@@ -19,8 +20,9 @@ type applier struct {
 	moves      *merge.Moves // to the slices that [applier.apply] writes
 }
 
-// apply writes c, which has no status, in the order of [merge.Changes]; that of slices which are shown and hidden is in [visibility]. No object
-// that cannot be written stops another one, but for a new import: everything else depends on its UID.
+// apply writes c, which has no status, in the order of [merge.Changes]; that of slices which are shown and hidden is in
+// [visibility]. No object that cannot be written stops another one, but for a new import: everything else depends on
+// its UID.
 func (a *applier) apply(ctx context.Context, c merge.Changes) error {
 	a.moves = merge.NewMoves(slices.Concat(c.Create.Slices, c.Update.Slices), a.now.imported)
 	updates := a.visibility.sequence(c.Update.Slices, a.now, a.rejects)
@@ -53,15 +55,17 @@ func (a *applier) apply(ctx context.Context, c merge.Changes) error {
 	return errors.Join(errs...)
 }
 
-// deletionsOf returns what is deleted before anything is created, and which slices are deleted after that: where an exporter divides its endpoints
-// into other slices, none of them may be missing for a moment. With the import or its Service all slices go first, and so does one that is made anew.
+// deletionsOf returns what is deleted before anything is created, and which slices are deleted after that: where an
+// exporter divides its endpoints into other slices, none of them may be missing for a moment. With the import or its
+// Service all slices go first, and so does one that is made anew.
 func deletionsOf(c merge.Changes) (first, last merge.Objects) {
 	first = c.Delete
 	if first.Import != nil || first.Service != nil {
 		return first, last
 	}
 	anew := madeAnew(c)
-	first.Slices = slices.DeleteFunc(slices.Clone(c.Delete.Slices), func(e *discoveryv1.EndpointSlice) bool { return !anew(e) })
+	first.Slices = slices.DeleteFunc(slices.Clone(c.Delete.Slices),
+		func(e *discoveryv1.EndpointSlice) bool { return !anew(e) })
 	last.Slices = slices.DeleteFunc(slices.Clone(c.Delete.Slices), anew)
 	return first, last
 }
@@ -81,8 +85,8 @@ func (a *applier) createAll(ctx context.Context, all []*discoveryv1.EndpointSlic
 	return errs
 }
 
-// patchAll writes updates, but loses no endpoint that has moved to a slice which is not written yet, or cannot be: the next comparison
-// asks for such an update again (docs/spec/controller.md 5.5).
+// patchAll writes updates, but loses no endpoint that has moved to a slice which is not written yet, or cannot be: the
+// next comparison asks for such an update again (docs/spec/controller.md 5.5).
 func (a *applier) patchAll(ctx context.Context, updates []*discoveryv1.EndpointSlice) (errs []error) {
 	for _, o := range updates {
 		retained := a.moves.Retained(o, a.now.slice(o.Name))
@@ -124,7 +128,8 @@ func (a *applier) patchUntil(ctx context.Context, updates []*discoveryv1.Endpoin
 	return errs
 }
 
-// withoutKept removes from c the writes that are in vain, or have to wait. All that is left, but for the status, has to be written.
+// withoutKept removes from c the writes that are in vain, or have to wait. All that is left, but for the status, has to
+// be written.
 func (a *applier) withoutKept(c merge.Changes) merge.Changes {
 	a.slicesWithoutKept(&c)
 	if o := c.Update.Import; o != nil && a.kept(o) {
@@ -142,8 +147,8 @@ func (a *applier) withoutKept(c merge.Changes) merge.Changes {
 	return c
 }
 
-// slicesWithoutKept is [applier.withoutKept] for slices. It also leaves out what hides a slice in vain: see [visibility.heldBack]. A later comparison
-// asks for that.
+// slicesWithoutKept is [applier.withoutKept] for slices. It also leaves out what hides a slice in vain: see
+// [visibility.heldBack]. A later comparison asks for that.
 func (a *applier) slicesWithoutKept(c *merge.Changes) {
 	wanted := slices.Concat(c.Create.Slices, c.Update.Slices, c.Blocked)
 	if len(wanted) == 0 { // then each endpoint is where it should be
@@ -162,9 +167,11 @@ func (a *applier) slicesWithoutKept(c *merge.Changes) {
 	*c = a.feasible(*c, wanted, a.kept)
 }
 
-// feasible returns which changes of slices [applier.apply] writes, as it writes them if no request fails: in its order, without those that kept says are
-// in vain, and with the endpoints that have to stay for as long as one of the wanted slices that should have them is not written (docs/spec/controller.md 5.5).
-func (a *applier) feasible(c merge.Changes, wanted []*discoveryv1.EndpointSlice, kept func(apiserver.Object) bool) merge.Changes {
+// feasible returns which changes of slices [applier.apply] writes, as it writes them if no request fails: in its order,
+// without those that kept says are in vain, and with the endpoints that have to stay for as long as one of the wanted
+// slices that should have them is not written (docs/spec/controller.md 5.5).
+func (a *applier) feasible(c merge.Changes, wanted []*discoveryv1.EndpointSlice,
+	kept func(apiserver.Object) bool) merge.Changes {
 	moves := merge.NewMoves(wanted, a.now.imported)
 	var updates, creates []*discoveryv1.EndpointSlice
 	update := func(all []*discoveryv1.EndpointSlice) {

@@ -16,13 +16,15 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/logtest"
 )
 
-// filledOf reads imported slices of west from a text such as "a=12 (b)=3 !c=": a has the endpoints 1 and 2, b is hidden, and c is not ours.
+// filledOf reads imported slices of west from a text such as "a=12 (b)=3 !c=": a has the endpoints 1 and 2, b is
+// hidden, and c is not ours.
 func filledOf(text string) (all []*discoveryv1.EndpointSlice) {
 	for _, field := range strings.Fields(text) {
 		name, endpoints, _ := strings.Cut(field, "=")
-		e := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Name: strings.Trim(name, "()!"), Labels: map[string]string{
-			discoveryv1.LabelManagedBy: apibroker.ManagedBy, mcsv1beta1.LabelSourceCluster: "west",
-		}}, Ports: []discoveryv1.EndpointPort{{Name: new("pg")}}}
+		e := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Name: strings.Trim(name, "()!"),
+			Labels: map[string]string{
+				discoveryv1.LabelManagedBy: apibroker.ManagedBy, mcsv1beta1.LabelSourceCluster: "west",
+			}}, Ports: []discoveryv1.EndpointPort{{Name: new("pg")}}}
 		switch name[0] {
 		case '(':
 			merge.Hide(e)
@@ -51,7 +53,8 @@ func filling(what string, all []*discoveryv1.EndpointSlice) string {
 	return what + ". "
 }
 
-// docs/spec/controller.md 5.5: no endpoint leaves a slice for one that is known to be rejected, or that has to wait, whatever the order of the two is.
+// docs/spec/controller.md 5.5: no endpoint leaves a slice for one that is known to be rejected, or that has to wait,
+// whatever the order of the two is.
 func TestChangesThatAreInVain(t *testing.T) {
 	for _, tt := range []struct {
 		name              string
@@ -61,11 +64,14 @@ func TestChangesThatAreInVain(t *testing.T) {
 		want              string
 	}{
 		{name: "nothing is rejected", existing: "a=12 b=34", desired: "a=13 b=24", want: "update a=132 b=24. "},
-		{name: "one moves to a slice that is known to be rejected", existing: "a=y1 b=x", desired: "a=y b=1", rejected: "b=1"},
+		{name: "one moves to a slice that is known to be rejected", existing: "a=y1 b=x", desired: "a=y b=1",
+			rejected: "b=1"},
 		{name: "and another one goes", existing: "a=12y b=x", desired: "a=y b=1", rejected: "b=1", want: "update a=y1. "},
 		{name: "from one that comes later", existing: "a=x b=y1", desired: "a=1 b=y", rejected: "a=1"},
-		{name: "over three slices, none of them can", existing: "a=1 b=2 c=3", desired: "a=2 b=3 c=1", rejected: "a=21 b=32 c=13"},
-		{name: "the last of three cannot", existing: "a=1 b=2 c=3", desired: "a=2 b=3 c=1", rejected: "c=1", want: "update a=21 b=3. "},
+		{name: "over three slices, none of them can", existing: "a=1 b=2 c=3", desired: "a=2 b=3 c=1",
+			rejected: "a=21 b=32 c=13"},
+		{name: "the last of three cannot", existing: "a=1 b=2 c=3", desired: "a=2 b=3 c=1", rejected: "c=1",
+			want: "update a=21 b=3. "},
 		{name: "as it is with what stays", existing: "a=12y b=x", desired: "a=y b=1", rejected: "a=y1 b=1"},
 		{name: "from one that goes", existing: "a=12 b=x", desired: "b=1", rejected: "b=1", want: "update a=1. "},
 		{name: "to a new one", existing: "a=21", desired: "a=2 b=1", rejected: "b=1"},
@@ -75,11 +81,13 @@ func TestChangesThatAreInVain(t *testing.T) {
 		{name: "from one that goes", existing: "a=12 !b=x", desired: "b=1", want: "update a=1. "},
 		{name: "of one that goes nothing moves", existing: "a=2 !b=x", desired: "b=1", want: "delete a=2. "},
 		{
-			name: "to one that is hidden later", existing: "a=21 b=3", desired: "a=2 (b)=13 c=4", chosen: true, rejected: "c=4", want: "update b=13. ",
+			name: "to one that is hidden later", existing: "a=21 b=3", desired: "a=2 (b)=13 c=4", chosen: true, rejected: "c=4",
+			want: "update b=13. ",
 		},
 		{
-			name: "to one that cannot be hidden, and cannot be changed as it is", existing: "a=21 b=3", desired: "a=2 (b)=13 c=4",
-			chosen: true, rejected: "c=4 (b)=13",
+			name: "to one that cannot be hidden, and cannot be changed as it is", existing: "a=21 b=3",
+			desired: "a=2 (b)=13 c=4",
+			chosen:  true, rejected: "c=4 (b)=13",
 		},
 	} {
 		log := &logtest.Recorder{}
@@ -107,7 +115,8 @@ func TestChangesThatAreInVain(t *testing.T) {
 	}
 }
 
-// What a comparison works out where a member swaps the endpoints of many small slices grows with the slices, not with their square.
+// What a comparison works out where a member swaps the endpoints of many small slices grows with the slices, not with
+// their square.
 func TestChangesAreLinear(t *testing.T) {
 	of := func(n int) float64 {
 		var existing, desired []*discoveryv1.EndpointSlice
@@ -118,7 +127,8 @@ func TestChangesAreLinear(t *testing.T) {
 			was.Endpoints[0].Addresses, is.Endpoints[0].Addresses = []string{fmt.Sprint(i)}, []string{fmt.Sprint(i ^ 1)}
 			existing, desired = append(existing, was), append(desired, is)
 		}
-		w := newWriterOf(writerConfig{responses: newResponses(), log: &logtest.Recorder{}}, db, merge.Objects{Slices: slices.Clone(existing)})
+		w := newWriterOf(writerConfig{responses: newResponses(), log: &logtest.Recorder{}}, db,
+			merge.Objects{Slices: slices.Clone(existing)})
 		c := merge.Diff(merge.Objects{Slices: desired}, w.now.Objects)
 		return allocs.PerRun(3, func() {
 			clear(w.asked)

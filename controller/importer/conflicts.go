@@ -9,7 +9,8 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
-// conflicts are those of all services that have any, for whoever looks. The methods may be called by several goroutines.
+// conflicts are those of all services that have any, for whoever looks. The methods may be called by several
+// goroutines.
 type conflicts struct {
 	mu sync.Mutex
 	of map[types.NamespacedName][]merge.Conflict

@@ -21,8 +21,9 @@ type derived struct {
 	failure error // of the Service; the rest goes on
 }
 
-// clusterIPs returns the addresses of the import. They stay while the derived Service has them, also if it cannot be changed, and
-// while it is created again, also if that fails at first: it may well get the same. Without them keepsDerived would ask for no Service any more.
+// clusterIPs returns the addresses of the import. They stay while the derived Service has them, also if it cannot be
+// changed, and while it is created again, also if that fails at first: it may well get the same. Without them
+// keepsDerived would ask for no Service any more.
 func (d *derived) clusterIPs() []string {
 	switch e := d.now.Service; {
 	case e == nil && (member.Rejection(d.failure) != "" || !member.IsOurs(d.now.Import)):
@@ -36,19 +37,22 @@ func (d *derived) clusterIPs() []string {
 	}
 }
 
-// unrouted reports whether the import has the cluster IPs of the derived Service, and that carries no clusterset IPs: after a change to "vip cidr" both
-// are used until it does, which a quota or a policy may deny (docs/spec/controller.md 5.7).
+// unrouted reports whether the import has the cluster IPs of the derived Service, and that carries no clusterset IPs:
+// after a change to "vip cidr" both are used until it does, which a quota or a policy may deny (docs/spec/controller.md
+// 5.7).
 func (d *derived) unrouted() bool {
 	imp, s := d.now.Import, d.now.Service
-	return member.IsOurs(imp) && s != nil && merge.IsDerived(s) && len(imp.Spec.IPs) > 0 && imp.Spec.IPs[0] == s.Spec.ClusterIP &&
+	return member.IsOurs(imp) && s != nil && merge.IsDerived(s) && len(imp.Spec.IPs) > 0 &&
+		imp.Spec.IPs[0] == s.Spec.ClusterIP &&
 		len(s.Status.LoadBalancer.Ingress) == 0
 }
 
-// createService asks for the addresses that the import has: they are constant while the import lives, also if the derived
-// Service was deleted, unless another Service has got them meanwhile.
+// createService asks for the addresses that the import has: they are constant while the import lives, also if the
+// derived Service was deleted, unless another Service has got them meanwhile.
 func (d *derived) createService(ctx context.Context, o *corev1.Service) error {
 	ips := d.now.Import.Spec.IPs
-	if len(ips) > 0 && o.Spec.Type == corev1.ServiceTypeClusterIP && slices.Equal(d.now.Import.Spec.IPFamilies, o.Spec.IPFamilies) {
+	if len(ips) > 0 && o.Spec.Type == corev1.ServiceTypeClusterIP &&
+		slices.Equal(d.now.Import.Spec.IPFamilies, o.Spec.IPFamilies) {
 		same := o.DeepCopy()
 		same.Spec.ClusterIP, same.Spec.ClusterIPs = ips[0], ips
 		err := d.create(ctx, same)
@@ -63,12 +67,13 @@ func (d *derived) createService(ctx context.Context, o *corev1.Service) error {
 	return d.create(ctx, o)
 }
 
-// patchService changes the derived Service. One that may not become that of a load balancer goes on as it is, with its ports and all else
-// that changed.
+// patchService changes the derived Service. One that may not become that of a load balancer goes on as it is, with its
+// ports and all else that changed.
 func (d *derived) patchService(ctx context.Context, o *corev1.Service) error {
 	err := d.patch(ctx, o)
 	was := d.now.Service
-	if err == nil || was == nil || o.Spec.Type != corev1.ServiceTypeLoadBalancer || was.Spec.Type != corev1.ServiceTypeClusterIP {
+	if err == nil || was == nil || o.Spec.Type != corev1.ServiceTypeLoadBalancer ||
+		was.Spec.Type != corev1.ServiceTypeClusterIP {
 		return err
 	}
 	c := merge.Diff(merge.Objects{Service: merge.Unrouted(o)}, merge.Objects{Service: was})
@@ -90,8 +95,8 @@ func (d *derived) mayWriteServiceStatus(o *corev1.Service) bool {
 	return true
 }
 
-// mustWait reports whether someone else has overwritten the status of the derived Service, such as a controller of load balancers that does not
-// look at their class: it is written again ever more rarely (docs/spec/controller.md 5.7).
+// mustWait reports whether someone else has overwritten the status of the derived Service, such as a controller of load
+// balancers that does not look at their class: it is written again ever more rarely (docs/spec/controller.md 5.7).
 func (d *derived) mustWait(o *corev1.Service) bool {
 	wait := d.overwritten.Wait(d.svc.String(), askedOf(o), time.Now())
 	if wait > 0 {
@@ -120,8 +125,9 @@ func (d *derived) writeServiceStatus(ctx context.Context, o *corev1.Service) err
 		return err
 	}
 	if d.overwritten.Wrote(d.svc.String(), askedOf(o), time.Now()) {
-		d.log.Warningf("import %s: someone else overwrites the addresses in the status of derived Service %s; they are written again ever more rarely. "+
-			"A controller of load balancers has to leave the class %s alone", d.svc, o.Name, apibroker.VIPClass)
+		d.log.Warningf(
+			"import %s: someone else overwrites the addresses in the status of derived Service %s; they are written again ever more rarely. "+
+				"A controller of load balancers has to leave the class %s alone", d.svc, o.Name, apibroker.VIPClass)
 	}
 	return nil
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/logtest"
 )
 
-// docs/spec/controller.md 5.7: what the API server does not keep of the status of a derived Service is not written again; what someone else
-// overwrites is, after a while.
+// docs/spec/controller.md 5.7: what the API server does not keep of the status of a derived Service is not written
+// again; what someone else overwrites is, after a while.
 func TestServiceStatusThatIsNotKept(t *testing.T) {
 	carrying := func(ip string) *corev1.Service {
 		s := &corev1.Service{}

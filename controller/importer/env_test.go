@@ -53,15 +53,17 @@ func (e *env) start(set func(*Config), serviceCIDRs ...netip.Prefix) importing {
 	i := e.Start(serviceCIDRs...)
 	o := merge.Options{VIP: merge.Derived, VIPNetworks: merge.DefaultVIPNetworks}
 	cfg := Config{
-		Member: i.Member, Broker: i.Broker, Membership: i.Membership, Freezes: i.Freezes, Conditions: i.Conditions, Metrics: i.Metrics,
-		Log: i.Log, Merge: o, ExportedAffinity: true, Rejections: NewRejections(i.Log, i.Metrics),
+		Member: i.Member, Broker: i.Broker, Membership: i.Membership, Freezes: i.Freezes, Conditions: i.Conditions,
+		Metrics: i.Metrics,
+		Log:     i.Log, Merge: o, ExportedAffinity: true, Rejections: NewRejections(i.Log, i.Metrics),
 		Expiry: newExpiry(i, time.Minute, liveness.OnExpiry{Action: liveness.ActRemove}),
 		Retry:  func(types.NamespacedName, time.Duration) {},
 	}
 	set(&cfg)
 	own := exporter.New(exporter.Config{
-		Member: i.Member, Broker: i.Broker, Membership: i.Membership, Freezes: i.Freezes, Conditions: i.Conditions, Metrics: i.Metrics,
-		Policy: cfg.Policy, Endpoints: export.PodIP, Merge: cfg.Merge,
+		Member: i.Member, Broker: i.Broker, Membership: i.Membership, Freezes: i.Freezes, Conditions: i.Conditions,
+		Metrics: i.Metrics,
+		Policy:  cfg.Policy, Endpoints: export.PodIP, Merge: cfg.Merge,
 		Requeue: func(types.NamespacedName) {}, Retry: func(types.NamespacedName, time.Duration) {},
 	})
 	cfg.Own = own.Own()
@@ -81,7 +83,8 @@ func (i importing) with(change func(*Config)) importing {
 func newExpiry(i *memberenv.Instance, ttl time.Duration, o liveness.OnExpiry) *safety.Expiry {
 	i.Helper()
 	e, err := safety.NewExpiry(i.Context(), safety.ExpiryConfig{
-		Member: i.Member, Broker: i.Broker, ClusterID: memberenv.ID, Namespace: wellknown.ControllerNamespace, Freezes: i.Freezes, TTL: func() time.Duration { return ttl }, OnExpiry: o, Log: i.Log,
+		Member: i.Member, Broker: i.Broker, ClusterID: memberenv.ID, Namespace: wellknown.ControllerNamespace,
+		Freezes: i.Freezes, TTL: func() time.Duration { return ttl }, OnExpiry: o, Log: i.Log,
 		Requeue: func([]types.NamespacedName) func() bool { return func() bool { return true } },
 	})
 	if err != nil {
@@ -93,7 +96,8 @@ func newExpiry(i *memberenv.Instance, ttl time.Duration, o liveness.OnExpiry) *s
 // silence waits until west, which sends no heartbeat, is silent and noted as such.
 func (i importing) silence() {
 	i.Helper()
-	i.Create(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: wellknown.ControllerNamespace, Name: wellknown.ControllerLease}})
+	i.Create(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: wellknown.ControllerNamespace,
+		Name: wellknown.ControllerLease}})
 	var panics atomic.Int32
 	i.evaluate(func(e *safety.Expiry) {
 		e.Barrier = &logging.Barrier{Panicked: func() { panics.Add(1) }}
@@ -107,7 +111,8 @@ func (i importing) silence() {
 // evaluate runs an Expiry during a test. This member sends heartbeats meanwhile.
 func (i importing) evaluate(set func(*safety.Expiry), during func(*safety.Expiry)) {
 	i.Helper()
-	const ttl = 12 * time.Second // others fall silent only while the own heartbeat comes back within half of it, also on a busy machine
+	// others fall silent only while the own heartbeat comes back within half of it, also on a busy machine
+	const ttl = 12 * time.Second
 	e := newExpiry(i.Instance, ttl, liveness.OnExpiry{Action: liveness.ActRemove})
 	set(e)
 	ctx, cancel := context.WithCancel(i.Context())
@@ -197,7 +202,8 @@ func (p partner) slice(source string, addresses ...string) *discoveryv1.Endpoint
 		Ports: []discoveryv1.EndpointPort{{Name: new("pg"), Protocol: new(corev1.ProtocolTCP), Port: new(int32(5432))}},
 	}
 	for _, a := range addresses {
-		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{a}, Conditions: discoveryv1.EndpointConditions{Ready: new(true)}})
+		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{a},
+			Conditions: discoveryv1.EndpointConditions{Ready: new(true)}})
 	}
 	return s
 }

@@ -1,8 +1,8 @@
-// Package importer makes this cluster have one ServiceImport, its derived Service and its EndpointSlices for every service
-// that a member of the clusterset exports.
+// Package importer makes this cluster have one ServiceImport, its derived Service and its EndpointSlices for every
+// service that a member of the clusterset exports.
 //
-// [Importer.Reconcile] is called by a queue for every service that changed, one call per service at a time. The path of one
-// import:
+// [Importer.Reconcile] is called by a queue for every service that changed, one call per service at a time. The path of
+// one import:
 //
 //	Reconcile       is this a member, is everything read, is something frozen?
 //	    |
@@ -72,7 +72,8 @@ type Config struct {
 	Merge  merge.Options                             // VIPs and Reserved are not set
 	Retry  func(types.NamespacedName, time.Duration) // reconciles the import of a service again, after a time
 
-	Selectors selection.Selectors // of services about which neither Namespace nor exports say which clusters traffic goes to
+	// of services about which neither Namespace nor exports say which clusters traffic goes to
+	Selectors selection.Selectors
 	// ExportedAffinity is whether traffic follows the clusters and zones that exports prefer.
 	ExportedAffinity bool
 	FailbackDelay    time.Duration // how long preferred clusters must have been back before traffic returns to them
@@ -112,7 +113,8 @@ func New(cfg Config) *Importer {
 		},
 	}
 	i.creates = &namespaces{
-		member: cfg.Member, policy: cfg.Policy, limits: i.planner.limits, rejections: cfg.Rejections, events: cfg.Conditions.Events, log: cfg.Log,
+		member: cfg.Member, policy: cfg.Policy, limits: i.planner.limits, rejections: cfg.Rejections,
+		events: cfg.Conditions.Events, log: cfg.Log,
 		retry: cfg.Retry, turn: make(chan struct{}, 1),
 	}
 	return i
@@ -127,9 +129,9 @@ func (i *Importer) Selections() []Selection { return i.writers.choices.all() }
 // Reconcile makes this cluster have what the export records of a service come to, which may be nothing, and writes the
 // conflicts between them to the condition Conflict of our own ServiceExport.
 //
-// A new service of n slices takes 2+n writes: import, slices, status; with a derived Service, whose addresses the import then
-// gets, 4+n. A change of endpoints takes one write for each slice that it is in, a change of ports one for the import and one
-// for the derived Service.
+// A new service of n slices takes 2+n writes: import, slices, status; with a derived Service, whose addresses the
+// import then gets, 4+n. A change of endpoints takes one write for each slice that it is in, a change of ports one for
+// the import and one for the derived Service.
 func (i *Importer) Reconcile(ctx context.Context, svc types.NamespacedName) error {
 	return i.reconcile(ctx, svc, i.cfg.Membership.Status())
 }
@@ -159,7 +161,8 @@ func (i *Importer) reconcile(ctx context.Context, svc types.NamespacedName, is i
 	return i.follow(ctx, i.reader.read(svc, own))
 }
 
-// follow applies the import plan. The spec of an import stays while a record is unknown, or slices lack the ports of their record.
+// follow applies the import plan. The spec of an import stays while a record is unknown, or slices lack the ports of
+// their record.
 func (i *Importer) follow(ctx context.Context, in inputs) error {
 	svc := in.service
 	before := i.planner.limits.contributions(svc)
@@ -185,7 +188,8 @@ func (i *Importer) follow(ctx context.Context, in inputs) error {
 	}
 	i.cfg.Metrics.SetService(svc, reasonsOf(p.conflicts), len(p.exporters))
 	i.conflicts.set(svc, p.conflicts)
-	return errors.Join(newWriter(i.writers, svc).write(ctx, p), i.reportConflicts(ctx, in.own, p.conflicts), i.creates.ensure(ctx, svc, p.exporters))
+	return errors.Join(newWriter(i.writers, svc).write(ctx, p), i.reportConflicts(ctx, in.own, p.conflicts),
+		i.creates.ensure(ctx, svc, p.exporters))
 }
 
 // retryBehind reconciles the service again when a last resort of an export that is behind ends. No event tells.
@@ -197,10 +201,12 @@ func (i *Importer) retryBehind(in inputs) {
 	}
 }
 
-// vipRetry is the time until a service with a rejected clusterset IP is reconciled again: another service may have released the address.
+// vipRetry is the time until a service with a rejected clusterset IP is reconciled again: another service may have
+// released the address.
 const vipRetry = time.Minute
 
-// report reports what a plan rejects. What others give up makes room for what is beyond a limit: the service is reconciled again.
+// report reports what a plan rejects. What others give up makes room for what is beyond a limit: the service is
+// reconciled again.
 func (i *Importer) report(svc types.NamespacedName, rejected []merge.Rejection) {
 	for _, r := range rejected {
 		if isNew := i.cfg.Rejections.report(r); isNew && r.Cluster == merge.Local {
@@ -220,7 +226,8 @@ func (i *Importer) report(svc types.NamespacedName, rejected []merge.Rejection) 
 // ignored writes an Event about an annotation of a Namespace of this cluster that does not count.
 func (i *Importer) ignored(namespace, detail string) {
 	if ns := i.cfg.Member.Namespace(namespace); ns != nil {
-		i.cfg.Conditions.Events.Namespace(ns, corev1.EventTypeWarning, wellknown.ReasonAnnotationIgnored, "Ignored: "+detail+".")
+		i.cfg.Conditions.Events.Namespace(ns, corev1.EventTypeWarning, wellknown.ReasonAnnotationIgnored,
+			"Ignored: "+detail+".")
 	}
 }
 
@@ -248,8 +255,8 @@ func (i *Importer) refreshOwn(ctx context.Context, svc types.NamespacedName, own
 	return i.refresh(ctx, svc, ownSlices(own))
 }
 
-// refreshOthers makes the slices of all clusters in an existing import current, but of those that lag behind their records. All else stays
-// (docs/spec/controller.md 4.3, docs/spec/controller.md 8.6).
+// refreshOthers makes the slices of all clusters in an existing import current, but of those that lag behind their
+// records. All else stays (docs/spec/controller.md 4.3, docs/spec/controller.md 8.6).
 func (i *Importer) refreshOthers(ctx context.Context, in inputs, p plan, lagging []string) error {
 	if !member.IsOurs(in.imported) {
 		return nil
@@ -262,7 +269,8 @@ func (i *Importer) refreshOthers(ctx context.Context, in inputs, p plan, lagging
 			all = append(all, ownSlices(in.own))
 		case counts && s.unknown:
 			kept := i.planner.current(in, c.Cluster, s.kept)
-			all = append(all, currentSlices{merge.Source{Cluster: c.Cluster, Kept: kept, LastResort: i.planner.lastResort(in, c.Cluster)}, nil})
+			all = append(all, currentSlices{merge.Source{Cluster: c.Cluster, Kept: kept,
+				LastResort: i.planner.lastResort(in, c.Cluster)}, nil})
 		case !p.accepts(c.Cluster):
 			all = append(all, currentSlices{merge.Source{Cluster: c.Cluster}, nil})
 		case p.specOf(c.Cluster) != nil:
@@ -272,8 +280,8 @@ func (i *Importer) refreshOthers(ctx context.Context, in inputs, p plan, lagging
 	return i.refresh(ctx, in.service, all...)
 }
 
-// currentSlices are the slices of one cluster, which are updated while the rest of the import is frozen. Without a record (spec is nil) none but
-// the kept ones stay.
+// currentSlices are the slices of one cluster, which are updated while the rest of the import is frozen. Without a
+// record (spec is nil) none but the kept ones stay.
 type currentSlices struct {
 	merge.Source
 	spec *v1alpha1.ExportedServiceSpec

@@ -40,14 +40,16 @@ const statusWrite = "PATCH shop/serviceexports/db/status"
 func (i importing) read() merge.Objects {
 	i.Helper()
 	var o merge.Objects
-	imports, services, endpoints := &mcsv1beta1.ServiceImportList{}, &corev1.ServiceList{}, &discoveryv1.EndpointSliceList{}
+	imports, services, endpoints := &mcsv1beta1.ServiceImportList{}, &corev1.ServiceList{},
+		&discoveryv1.EndpointSliceList{}
 	if err := i.Admin.List(i.Context(), &mcsv1beta1.ServiceImport{}, imports, "shop", ""); err != nil {
 		i.Fatal(err)
 	}
 	if err := i.Admin.List(i.Context(), &corev1.Service{}, services, "shop", ""); err != nil {
 		i.Fatal(err)
 	}
-	if err := i.Admin.List(i.Context(), &discoveryv1.EndpointSlice{}, endpoints, "shop", mcsv1beta1.LabelServiceName); err != nil {
+	if err := i.Admin.List(i.Context(), &discoveryv1.EndpointSlice{}, endpoints, "shop",
+		mcsv1beta1.LabelServiceName); err != nil {
 		i.Fatal(err)
 	}
 	for n := range imports.Items {
@@ -120,7 +122,8 @@ func TestImportLife(t *testing.T) {
 		t.Errorf("lags = %v, want that of the one change", n)
 	}
 
-	record.Spec.Ports = append(record.Spec.Ports, v1alpha1.ServicePort{Name: "admin", Protocol: corev1.ProtocolTCP, Port: 5433})
+	record.Spec.Ports = append(record.Spec.Ports, v1alpha1.ServicePort{Name: "admin", Protocol: corev1.ProtocolTCP,
+		Port: 5433})
 	b.Update(record)
 	ports := func(n int) func() bool {
 		return func() bool { r := i.Broker.Records(db); return len(r) == 1 && len(r[0].Spec.Ports) == n }
@@ -135,7 +138,8 @@ func TestImportLife(t *testing.T) {
 		all := i.Broker.Slices(db, "west")
 		return len(all) == 1 && all[0].Labels[apibroker.LabelForZone] == "a" && !i.lists(slice)
 	})
-	i.Expect("other slices with the same endpoints come first", got, importWrite, newSliceWrite, importedWrite("DELETE", "west", "a"))
+	i.Expect("other slices with the same endpoints come first", got, importWrite, newSliceWrite,
+		importedWrite("DELETE", "west", "a"))
 	b.Delete(other)
 	slice = west.slice("a", "10.2.0.2")
 	b.Create(slice)
@@ -152,7 +156,8 @@ func TestImportLife(t *testing.T) {
 
 	record.Spec.Type, record.Spec.Ports = v1alpha1.Headless, record.Spec.Ports[:1]
 	b.Update(record)
-	i.Expect("turned Headless", i.do("port", ports(1)), derivedWrite("DELETE"), importWrite, importedWrite("PATCH", "west", "a"))
+	i.Expect("turned Headless", i.do("port", ports(1)), derivedWrite("DELETE"), importWrite,
+		importedWrite("PATCH", "west", "a"))
 
 	b.Delete(slice, record)
 	got = i.do("withdrawn", func() bool { return len(i.Broker.Records(db)) == 0 && i.addressOf("west") == "" })
@@ -174,8 +179,10 @@ func (i importing) checkNew(o merge.Objects) {
 		i.Fatalf("objects = %+v, want one of each", o)
 	}
 	want := mcsv1beta1.ServiceImportSpec{
-		Type: mcsv1beta1.ClusterSetIP, Ports: []mcsv1beta1.ServicePort{{Name: "pg", Protocol: corev1.ProtocolTCP, Port: 5432}},
-		IPs: service.Spec.ClusterIPs, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol}, SessionAffinity: corev1.ServiceAffinityNone,
+		Type: mcsv1beta1.ClusterSetIP, Ports: []mcsv1beta1.ServicePort{{Name: "pg", Protocol: corev1.ProtocolTCP,
+			Port: 5432}},
+		IPs: service.Spec.ClusterIPs, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
+		SessionAffinity: corev1.ServiceAffinityNone,
 	}
 	if len(want.IPs) != 1 || !reflect.DeepEqual(imp.Spec, want) {
 		i.Errorf("spec = %+v, want %+v", imp.Spec, want)
@@ -206,7 +213,8 @@ func (i importing) checkStatus(ready string, clusters ...string) {
 		i.Fatalf("import = %+v, want one with a condition", imp)
 	}
 	c := imp.Status.Conditions[0]
-	if got := c.Type + "=" + string(c.Status) + "/" + c.Reason; got != ready || c.Message == "" || c.LastTransitionTime.IsZero() {
+	if got := c.Type + "=" + string(c.Status) + "/" + c.Reason; got != ready || c.Message == "" ||
+		c.LastTransitionTime.IsZero() {
 		i.Errorf("condition = %+v, want %s", c, ready)
 	}
 	var got []string
@@ -261,7 +269,8 @@ func (i importing) drift(was merge.Objects) {
 	i.deletedBeforeStatus()
 }
 
-// deletedBeforeStatus deletes the import while its status is written: the import that is made in its place gets the status, too.
+// deletedBeforeStatus deletes the import while its status is written: the import that is made in its place gets the
+// status, too.
 func (i importing) deletedBeforeStatus() {
 	i.Helper()
 	is := i.Membership.Status()
@@ -275,15 +284,19 @@ func (i importing) deletedBeforeStatus() {
 		i.Errorf("deleted before the status was written: %v", err)
 	}
 	i.checkStatus("Ready=True/Ready", "west")
-	i.Await("the new import", func() bool { return i.Member.Import(db) != nil && i.Member.Import(db).UID == i.read().Import.UID })
+	i.Await("the new import", func() bool {
+		return i.Member.Import(db) != nil && i.Member.Import(db).UID == i.read().Import.UID
+	})
 	i.do("", always)
 }
 
-// terminating deletes the import while a finalizer of someone else holds it: its slices follow (docs/spec/controller.md 5.1).
+// terminating deletes the import while a finalizer of someone else holds it: its slices follow (docs/spec/controller.md
+// 5.1).
 func (i importing) terminating(slice *discoveryv1.EndpointSlice) {
 	i.Helper()
 	i.edit(&mcsv1beta1.ServiceImport{}, "db", `{"metadata":{"finalizers":["example.org/held"]}}`)
-	imports := i.Server.Dynamic().Resource(mcsv1beta1.SchemeGroupVersion.WithResource("serviceimports")).Namespace(db.Namespace)
+	imports := i.Server.Dynamic().Resource(mcsv1beta1.SchemeGroupVersion.WithResource("serviceimports")).Namespace(
+		db.Namespace)
 	for _, tt := range []struct {
 		how     metav1.DeletionPropagation
 		address string
@@ -320,7 +333,8 @@ func TestImportBesideOthers(t *testing.T) {
 	i.Expect("again", i.do("", always))
 	i.checkStatus("Ready=False/Pending", "west")
 	o := i.read()
-	if !strings.Contains(o.Import.Status.Conditions[0].Message, theirs.Name) || o.Service.ResourceVersion != theirs.ResourceVersion {
+	if !strings.Contains(o.Import.Status.Conditions[0].Message, theirs.Name) ||
+		o.Service.ResourceVersion != theirs.ResourceVersion {
 		t.Errorf("condition = %+v and Service at version %s, want its name, and %s",
 			o.Import.Status.Conditions[0], o.Service.ResourceVersion, theirs.ResourceVersion)
 	}
@@ -328,7 +342,8 @@ func TestImportBesideOthers(t *testing.T) {
 		t.Errorf("logged %d times, want once", n)
 	}
 	// docs/spec/controller.md 9: what is rejected is logged once, and does not stop the rest.
-	if addresses := o.Slices[0].Endpoints; len(o.Slices) != 1 || len(addresses) != 1 || addresses[0].Addresses[0] != "10.2.0.1" {
+	if addresses := o.Slices[0].Endpoints; len(o.Slices) != 1 || len(addresses) != 1 ||
+		addresses[0].Addresses[0] != "10.2.0.1" {
 		t.Errorf("slices = %+v, want the one address that the member may offer", o.Slices)
 	}
 	for reason, want := range map[merge.Reason]int{merge.OwnCIDR: 2, merge.AlienCIDR: 1} { // once for each slice
@@ -361,7 +376,9 @@ func (i importing) ownBroker(p partner) {
 	exported.Labels[discoveryv1.LabelManagedBy] = apibroker.ManagedBy
 	i.Create(&mcsv1beta1.ServiceImport{ObjectMeta: meta, Spec: spec}, exported)
 	svc := types.NamespacedName{Namespace: p.namespace, Name: "db"}
-	i.Await("view and slices", func() bool { return i.Member.Import(svc) != nil && len(i.Member.ImportedSlices(svc)) == 3 })
+	i.Await("view and slices", func() bool {
+		return i.Member.Import(svc) != nil && len(i.Member.ImportedSlices(svc)) == 3
+	})
 	i.Writes.Take()
 	if err := i.Reconcile(i.Context(), svc); err != nil {
 		i.Errorf("broker namespace: %v", err)
@@ -397,7 +414,8 @@ func (i importing) olderKind(p partner) {
 	versions, _, _ := unstructured.NestedSlice(kind.Object, "spec", "versions")
 	for _, v := range versions {
 		properties := []string{"schema", "openAPIV3Schema", "properties"}
-		unstructured.RemoveNestedField(v.(map[string]any), append(properties, "status", "properties", "endpointSliceObjects")...)
+		unstructured.RemoveNestedField(v.(map[string]any), append(properties, "status", "properties",
+			"endpointSliceObjects")...)
 		unstructured.RemoveNestedField(v.(map[string]any), append(properties, "status", "properties", "conditions")...)
 		unstructured.RemoveNestedField(v.(map[string]any), append(properties, "spec", "properties", "trafficDistribution")...)
 	}
@@ -409,7 +427,8 @@ func (i importing) olderKind(p partner) {
 	if err := i.Server.InstallCRDs(i.Context(), older); err != nil {
 		i.Fatal(err)
 	}
-	i.Await("the older CRD, and the import without the field", func() bool { return i.read().Import.Status.EndpointSliceObjects == "" })
+	i.Await("the older CRD, and the import without the field",
+		func() bool { return i.read().Import.Status.EndpointSliceObjects == "" })
 	kinds, err := member.CheckKinds(i.Context(), i.Admin)
 	if err != nil || len(kinds.ImportLacks) != 3 || len(kinds.Warnings) != 1 {
 		i.Fatalf("kinds = %+v, %v; want 3 fields that are lacking, and a warning", kinds, err)
@@ -427,9 +446,11 @@ func (i importing) olderKind(p partner) {
 			i.Errorf("an older CRD: %v", err)
 		}
 	}
-	i.Expect("an older CRD", i.Writes.Take(), newImportWrite, newServiceWrite, "PATCH shop/serviceimports/cart", "PATCH shop/serviceimports/cart/status")
+	i.Expect("an older CRD", i.Writes.Take(), newImportWrite, newServiceWrite, "PATCH shop/serviceimports/cart",
+		"PATCH shop/serviceimports/cart/status")
 	imp := &mcsv1beta1.ServiceImport{}
-	if err := i.Admin.Get(i.Context(), imp, svc.Namespace, svc.Name); err != nil || len(imp.Status.Clusters) != 1 || len(imp.Spec.IPs) == 0 {
+	if err := i.Admin.Get(i.Context(), imp, svc.Namespace, svc.Name); err != nil || len(imp.Status.Clusters) != 1 ||
+		len(imp.Spec.IPs) == 0 {
 		i.Errorf("import = %+v, %v; want one with addresses and a cluster", imp, err)
 	}
 	if n := i.Log.Count("keeps the"); n != 0 {
@@ -449,7 +470,8 @@ func (i importing) adopted() {
 	}
 }
 
-// docs/spec/controller.md 5, docs/spec/controller.md 7, docs/spec/controller.md 8: what stays while the broker is not to be believed, and what is removed when the cluster is not a member.
+// docs/spec/controller.md 5, docs/spec/controller.md 7, docs/spec/controller.md 8: what stays while the broker is not
+// to be believed, and what is removed when the cluster is not a member.
 func TestImportFrozen(t *testing.T) {
 	b := newEnv(t)
 	west := b.partner("west")
@@ -462,9 +484,11 @@ func TestImportFrozen(t *testing.T) {
 	b.Create(record, slice, memberenv.NewExport(db), service, source)
 	i := b.start(func(*Config) {})
 	got := i.do("both", func() bool {
-		return i.addressOf("west") != "" && i.Member.Export(db) != nil && i.Member.Service(db) != nil && len(i.Member.SourceSlices(db)) == 1
+		return i.addressOf("west") != "" && i.Member.Export(db) != nil && i.Member.Service(db) != nil &&
+			len(i.Member.SourceSlices(db)) == 1
 	})
-	i.Expect("two exports", got, newImportWrite, newServiceWrite, importWrite, newSliceWrite, newSliceWrite, importStatus, statusWrite)
+	i.Expect("two exports", got, newImportWrite, newServiceWrite, importWrite, newSliceWrite, newSliceWrite, importStatus,
+		statusWrite)
 	i.checkStatus("Ready=True/Ready", "east", "west")
 	if got, want := i.ConditionsOf(db), "Conflict=True/LabelsConflict,PortConflict"; !sameReasons(got, want) {
 		t.Errorf("conditions = %s, want %s", got, want)
@@ -482,7 +506,8 @@ func TestImportFrozen(t *testing.T) {
 	i.review("not a member", "", true)
 	got = i.do("", always)
 	i.checkLost("not a member", false)
-	i.Expect("not a member", got, importedWrite("DELETE", "east", "db-1"), derivedWrite("DELETE"), "DELETE shop/serviceimports/db", statusWrite)
+	i.Expect("not a member", got, importedWrite("DELETE", "east", "db-1"), derivedWrite("DELETE"),
+		"DELETE shop/serviceimports/db", statusWrite)
 	if held := i.planner.limits.contributions(db); len(held) > 0 {
 		t.Errorf("not a member: %v counts still", held)
 	}
@@ -513,8 +538,8 @@ func (i importing) checkConflicts(want float64) {
 	}
 }
 
-// forgetID reconciles with a reading of the membership of the moment before it got unknown: what is done in one reconcile rests on one reading
-// (docs/spec/controller.md 7).
+// forgetID reconciles with a reading of the membership of the moment before it got unknown: what is done in one
+// reconcile rests on one reading (docs/spec/controller.md 7).
 func (i importing) forgetID() {
 	i.Helper()
 	before := i.Membership.Status()
@@ -539,22 +564,28 @@ func (i importing) freezeAll(source, slice *discoveryv1.EndpointSlice) {
 	i.Expect("frozen", i.do("flip of west", func() bool { return i.addressOf("west") == "10.2.0.3" }))
 	source.Endpoints[0].Addresses[0] = "10.1.0.3"
 	i.Update(source)
-	got := i.do("flip of our own", func() bool { return i.Member.SourceSlices(db)[0].Endpoints[0].Addresses[0] == "10.1.0.3" })
+	got := i.do("flip of our own", func() bool {
+		return i.Member.SourceSlices(
+			db)[0].Endpoints[0].Addresses[0] == "10.1.0.3"
+	})
 	i.Expect("our own, frozen", got, importedWrite("PATCH", "east", "db-1"))
 	i.Freezes.Set(safety.BrokerEmpty, "")
 	i.Expect("not frozen", i.do("", always), importedWrite("PATCH", "west", "a"))
 }
 
-// lose takes things off the broker, or puts old copies of them there, as a restore does. Nothing that is imported of the member goes, also in a new
-// process, until its owner says so (package protocol).
+// lose takes things off the broker, or puts old copies of them there, as a restore does. Nothing that is imported of
+// the member goes, also in a new process, until its owner says so (package protocol).
 func (i importing) lose(record *v1alpha1.ExportedService, slice, source *discoveryv1.EndpointSlice) {
 	i.Helper()
 	was, old := slice.DeepCopy(), record.DeepCopy()
 	slice.Endpoints[0].Addresses[0] = "10.2.0.4"
 	i.Update(slice)
-	record.Spec.Ports = append(record.Spec.Ports, v1alpha1.ServicePort{Name: "admin2", Protocol: corev1.ProtocolTCP, Port: 5434})
+	record.Spec.Ports = append(record.Spec.Ports, v1alpha1.ServicePort{Name: "admin2", Protocol: corev1.ProtocolTCP,
+		Port: 5434})
 	i.Update(record) // it lists the slice
-	got := i.do("the list", func() bool { return i.addressOf("west") == "10.2.0.4" && len(i.recordOf("west").Spec.Slices) == 1 })
+	got := i.do("the list", func() bool {
+		return i.addressOf("west") == "10.2.0.4" && len(i.recordOf("west").Spec.Slices) == 1
+	})
 	i.Expect("as it was", got, importWrite, derivedWrite("PATCH"), importedWrite("PATCH", "west", "a"), statusWrite)
 
 	restore := func(o apiserver.Object) {
@@ -582,7 +613,10 @@ func (i importing) lose(record *v1alpha1.ExportedService, slice, source *discove
 	}
 	source.Endpoints[0].Addresses[0] = "10.1.0.4"
 	i.Update(source)
-	got = i.do("flip of our own", func() bool { return i.Member.SourceSlices(db)[0].Endpoints[0].Addresses[0] == "10.1.0.4" })
+	got = i.do("flip of our own", func() bool {
+		return i.Member.SourceSlices(
+			db)[0].Endpoints[0].Addresses[0] == "10.1.0.4"
+	})
 	i.Expect("our own, without the record", got, importedWrite("PATCH", "east", "db-1"))
 	restore(old)
 	unchanged("an old record", func() bool { return !lost() })
@@ -597,7 +631,8 @@ func (i importing) lose(record *v1alpha1.ExportedService, slice, source *discove
 	got = i.do("the owner has written", func() bool {
 		return i.addressOf("west") == "10.2.0.3" && i.recordOf("west").Spec.Stamp == record.Spec.Stamp
 	})
-	i.Expect("the owner has written", got, importWrite, derivedWrite("PATCH"), importedWrite("PATCH", "west", "a"), statusWrite)
+	i.Expect("the owner has written", got, importWrite, derivedWrite("PATCH"), importedWrite("PATCH", "west", "a"),
+		statusWrite)
 	if kept := i.Kept(); kept["west"] > 0 {
 		i.Errorf("kept %v, want nothing", kept)
 	}
@@ -606,7 +641,8 @@ func (i importing) lose(record *v1alpha1.ExportedService, slice, source *discove
 // loseInventory takes the inventory off the broker, and the Member.
 func (i importing) loseInventory(record *v1alpha1.ExportedService) {
 	i.Helper()
-	part := &v1alpha1.Inventory{ObjectMeta: metav1.ObjectMeta{Namespace: record.Namespace, Name: apibroker.InventoryPart("shop", "db")}}
+	part := &v1alpha1.Inventory{ObjectMeta: metav1.ObjectMeta{Namespace: record.Namespace,
+		Name: apibroker.InventoryPart("shop", "db")}}
 	if err := i.Admin.Get(i.Context(), part, part.Namespace, part.Name); err != nil {
 		i.Fatal(err)
 	}
@@ -670,10 +706,12 @@ func (i importing) expire(slice *discoveryv1.EndpointSlice) {
 	i = alive
 	i.Expect("back", i.do("", always), newSliceWrite)
 	i.Delete(slice)
-	i.Expect("gone", i.do("slice gone", func() bool { return i.addressOf("west") == "" }), importWrite, importedWrite("DELETE", "west", "a"))
+	i.Expect("gone", i.do("slice gone", func() bool { return i.addressOf("west") == "" }), importWrite,
+		importedWrite("DELETE", "west", "a"))
 }
 
-// lag lets west report to be back while the watch of its slices lags behind: it stays silent until the caches are as new as the broker.
+// lag lets west report to be back while the watch of its slices lags behind: it stays silent until the caches are as
+// new as the broker.
 func (i importing) lag(slice *discoveryv1.EndpointSlice) {
 	i.Helper()
 	release := i.Writes.HoldWatches("/endpointslices")
@@ -681,7 +719,8 @@ func (i importing) lag(slice *discoveryv1.EndpointSlice) {
 	now := metav1.NowMicro()
 	heartbeat := &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: slice.Namespace, Name: apibroker.HeartbeatName, Labels: map[string]string{apibroker.LabelManagedBy: apibroker.ManagedBy},
+			Namespace: slice.Namespace, Name: apibroker.HeartbeatName,
+			Labels:      map[string]string{apibroker.LabelManagedBy: apibroker.ManagedBy},
 			Annotations: map[string]string{apibroker.AnnotationComplete: "1"},
 		},
 		Spec: coordinationv1.LeaseSpec{RenewTime: &now},
@@ -712,11 +751,13 @@ func TestTaking(t *testing.T) {
 	got := i.do("allowed", func() bool { return i.allowed() == "east, west" })
 	i.Expect("an allowed source, no VIP", got, newImportWrite, newSliceWrite, importStatus)
 	i = i.with(func(c *Config) { c.Policy.Names = []string{"other"} })
-	i.Expect("a namespace that takes no part", i.do("", always), importedWrite("DELETE", "west", "a"), "DELETE shop/serviceimports/db")
+	i.Expect("a namespace that takes no part", i.do("", always), importedWrite("DELETE", "west", "a"),
+		"DELETE shop/serviceimports/db")
 	i.lossBeside(west, b.partner("north"), b.partner("south"))
 }
 
-// lossBeside loses the record of west. Changes and ends of other members take effect meanwhile (docs/spec/controller.md 8.6).
+// lossBeside loses the record of west. Changes and ends of other members take effect meanwhile (docs/spec/controller.md
+// 8.6).
 func (i importing) lossBeside(west, north, south partner) {
 	i.Helper()
 	slice := north.slice("n", "10.2.0.8")
@@ -724,15 +765,19 @@ func (i importing) lossBeside(west, north, south partner) {
 	i.annotate("east, west, north, south")
 	i = i.with(func(c *Config) { c.Policy.Names = nil })
 	i.do("all records", func() bool {
-		return len(i.Broker.Records(db)) == 3 && i.addressOf("north") != "" && i.addressOf("south") != "" && i.allowed() == "east, west, north, south"
+		return len(i.Broker.Records(db)) == 3 && i.addressOf("north") != "" && i.addressOf("south") != "" &&
+			i.allowed() == "east, west, north, south"
 	})
 	i.checkStatus("Ready=True/Ready", "north", "south", "west")
 	i.Lose(west.record())
 	i.Delete(south.record())
 	slice.Endpoints[0].Addresses[0] = "10.2.0.9"
 	i.Update(slice)
-	got := i.do("record gone, and a change", func() bool { return len(i.Broker.Records(db)) == 1 && i.addressOf("north") == "10.2.0.9" })
-	i.Expect("a change and an end beside a loss", got, importedWrite("PATCH", "north", "n"), importedWrite("DELETE", "south", "s"))
+	got := i.do("record gone, and a change", func() bool {
+		return len(i.Broker.Records(db)) == 1 && i.addressOf("north") == "10.2.0.9"
+	})
+	i.Expect("a change and an end beside a loss", got, importedWrite("PATCH", "north", "n"),
+		importedWrite("DELETE", "south", "s"))
 	i.checkStatus("Ready=True/Ready", "north", "south", "west")
 
 	i.loseMember(west.id)
@@ -748,11 +793,13 @@ func (i importing) lossBeside(west, north, south partner) {
 
 // denied makes the API server reject imported slices with the address 10.2.0.66.
 var denied = memberenv.Policy{
-	Name: "denied", Resources: []string{"discovery.k8s.io/v1/endpointslices"}, Operations: []admissionv1.OperationType{admissionv1.Create},
-	Where: `request.namespace == "shop"`, Want: []string{`object.endpoints.all(e, !("10.2.0.66" in e.addresses))`},
+	Name: "denied", Resources: []string{"discovery.k8s.io/v1/endpointslices"},
+	Operations: []admissionv1.OperationType{admissionv1.Create},
+	Where:      `request.namespace == "shop"`, Want: []string{`object.endpoints.all(e, !("10.2.0.66" in e.addresses))`},
 }
 
-// docs/spec/controller.md 5.5: an endpoint that moves to a slice that the API server rejects stays in the one in which it is.
+// docs/spec/controller.md 5.5: an endpoint that moves to a slice that the API server rejects stays in the one in which
+// it is.
 func TestMovedToADeniedSlice(t *testing.T) {
 	b := newEnv(t)
 	west := b.partner("west")
@@ -792,8 +839,8 @@ func TestMovedToADeniedSlice(t *testing.T) {
 	}
 }
 
-// docs/spec/controller.md 5.5: an endpoint that moves to a slice whose name is taken stays in the one in which it is, also while the other one is known
-// to be taken, and until it is not any more.
+// docs/spec/controller.md 5.5: an endpoint that moves to a slice whose name is taken stays in the one in which it is,
+// also while the other one is known to be taken, and until it is not any more.
 func TestMovedToATakenName(t *testing.T) {
 	b := newEnv(t)
 	west := b.partner("west")
@@ -802,7 +849,8 @@ func TestMovedToATakenName(t *testing.T) {
 	i := b.start(func(c *Config) { c.Merge.VIP = merge.NoVIP })
 	i.do("record", func() bool { return i.addressOf("west") != "" })
 	taken := &discoveryv1.EndpointSlice{
-		ObjectMeta:  metav1.ObjectMeta{Namespace: "shop", Name: imported("west", "b"), Labels: map[string]string{mcsv1beta1.LabelServiceName: "db"}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: imported("west", "b"),
+			Labels: map[string]string{mcsv1beta1.LabelServiceName: "db"}},
 		AddressType: discoveryv1.AddressTypeIPv4, Endpoints: to.Endpoints,
 	}
 	b.Create(taken, to)
@@ -835,8 +883,8 @@ func TestMovedToATakenName(t *testing.T) {
 	}
 }
 
-// docs/spec/controller.md 5.5: where endpoints are divided anew, those whose new slice is rejected stay in the slices in which they are, whether these go
-// or only lose endpoints, and whether the rejection is known or not.
+// docs/spec/controller.md 5.5: where endpoints are divided anew, those whose new slice is rejected stay in the slices
+// in which they are, whether these go or only lose endpoints, and whether the rejection is known or not.
 func TestDividedIntoADeniedSlice(t *testing.T) {
 	b := newEnv(t)
 	west := b.partner("west")
@@ -874,7 +922,10 @@ func TestDividedIntoADeniedSlice(t *testing.T) {
 		i.Expect(what+", again", i.do("", always))
 	}
 	bySource := func(is ...*discoveryv1.EndpointSlice) {
-		all = slices.SortedFunc(slices.Values(is), func(a, b *discoveryv1.EndpointSlice) int { return strings.Compare(a.Name, b.Name) })
+		all = slices.SortedFunc(slices.Values(is), func(a, b *discoveryv1.EndpointSlice) int {
+			return strings.Compare(a.Name,
+				b.Name)
+		})
 	}
 
 	toB, toC := west.slice("b", "10.2.0.1", "10.2.0.66"), west.slice("c", "10.2.0.2", "10.2.0.66")
@@ -899,20 +950,22 @@ func TestDividedIntoADeniedSlice(t *testing.T) {
 	check("both are", "b.1 c.2 d.4")
 }
 
-// guarded makes the API server reject imports with the label tier=guarded, and the deletion of slices with a label tier.
+// guarded makes the API server reject imports with the label tier=guarded, and the deletion of slices with a label
+// tier.
 var guarded = []memberenv.Policy{
 	{
 		Name: "guarded", Resources: []string{"multicluster.x-k8s.io/v1beta1/serviceimports"},
 		Want: []string{"!has(object.metadata.labels) || !('tier' in object.metadata.labels) || object.metadata.labels['tier'] != 'guarded'"},
 	},
 	{
-		Name: "kept", Resources: []string{"discovery.k8s.io/v1/endpointslices"}, Operations: []admissionv1.OperationType{admissionv1.Delete},
-		Want: []string{"!has(oldObject.metadata.labels) || !('tier' in oldObject.metadata.labels)"},
+		Name: "kept", Resources: []string{"discovery.k8s.io/v1/endpointslices"},
+		Operations: []admissionv1.OperationType{admissionv1.Delete},
+		Want:       []string{"!has(oldObject.metadata.labels) || !('tier' in oldObject.metadata.labels)"},
 	},
 }
 
-// docs/spec/controller.md 5.4: what the API server does not accept of an import or its derived Service costs neither addresses nor
-// endpoints.
+// docs/spec/controller.md 5.4: what the API server does not accept of an import or its derived Service costs neither
+// addresses nor endpoints.
 func TestValuesOfNewerClusters(t *testing.T) {
 	b := newEnv(t)
 	west := b.partner("west")
@@ -932,7 +985,8 @@ func TestValuesOfNewerClusters(t *testing.T) {
 		b.Update(slice)
 		i.Await(what, func() bool {
 			records := i.Broker.Records(db)
-			return i.addressOf("west") == address && len(records) == 1 && reflect.DeepEqual(records[0].Spec.Labels, record.Spec.Labels) &&
+			return i.addressOf("west") == address && len(records) == 1 &&
+				reflect.DeepEqual(records[0].Spec.Labels, record.Spec.Labels) &&
 				reflect.DeepEqual(records[0].Spec.TrafficDistribution, record.Spec.TrafficDistribution)
 		})
 		i.Writes.Take()
@@ -941,7 +995,8 @@ func TestValuesOfNewerClusters(t *testing.T) {
 		if got := now.Slices[0].Endpoints[0].Addresses[0]; got != address {
 			t.Errorf("%s: endpoint %s, want %s", what, got, address)
 		}
-		if !slices.Equal(now.Import.Spec.IPs, was.Import.Spec.IPs) || now.Service == nil || now.Service.UID != was.Service.UID {
+		if !slices.Equal(now.Import.Spec.IPs, was.Import.Spec.IPs) || now.Service == nil ||
+			now.Service.UID != was.Service.UID {
 			t.Errorf("%s: addresses %v, want %v of the same derived Service", what, now.Import.Spec.IPs, was.Import.Spec.IPs)
 		}
 		return err
@@ -986,9 +1041,10 @@ func (i importing) failingDelete(west partner) {
 	i.edit(&discoveryv1.EndpointSlice{}, names[0], `{"metadata":{"labels":{"tier":"guarded"}}}`)
 	i.Delete(gone[0], gone[1])
 	i.Await("slices gone, and the label", func() bool {
-		return len(i.Broker.Slices(svc, "west")) == 1 && slices.ContainsFunc(i.Member.ImportedSlices(db), func(e *discoveryv1.EndpointSlice) bool {
-			return e.Labels["tier"] == "guarded"
-		})
+		return len(i.Broker.Slices(svc, "west")) == 1 && slices.ContainsFunc(i.Member.ImportedSlices(db),
+			func(e *discoveryv1.EndpointSlice) bool {
+				return e.Labels["tier"] == "guarded"
+			})
 	})
 	if err := i.Reconcile(i.Context(), db); member.Rejection(err) == "" {
 		i.Errorf("a slice that cannot be deleted: %v, want the rejection", err)
@@ -1002,7 +1058,8 @@ func (i importing) failingDelete(west partner) {
 
 func (i importing) annotate(sources string) {
 	i.Helper()
-	value, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{apibroker.AnnotationAllowedSources: sources}}})
+	value, err := json.Marshal(
+		map[string]any{"metadata": map[string]any{"annotations": map[string]string{apibroker.AnnotationAllowedSources: sources}}})
 	if err != nil {
 		i.Fatal(err)
 	}

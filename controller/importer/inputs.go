@@ -38,10 +38,12 @@ type inputs struct {
 	silent     liveness.Result
 	has        broker.View
 	entries    map[string]protocol.Entry // of other clusters with a record, and of imported ones that were not removed
-	records    []merge.Record            // of has, with this cluster's own record; after follow without those that do not count
-	shares     map[string]share          // of the other clusters, after follow
-	// reach has the ClusterProperties by which exports reach members, by their ids: those of this cluster are the ones that it has, as a broker
-	// that was restored may not have them for a moment. It is nil if all exports reach all members.
+	// of has, with this cluster's own record; after follow without those that do not count
+	records []merge.Record
+	shares  map[string]share // of the other clusters, after follow
+	// reach has the ClusterProperties by which exports reach members, by their ids: those of this cluster are the ones
+	// that it has, as a broker that was restored may not have them for a moment. It is nil if all exports reach all
+	// members.
 	reach   map[string]map[string]string
 	options merge.Options // for this service
 }
@@ -75,7 +77,8 @@ type reader struct {
 // read returns the inputs as they are now.
 func (r reader) read(svc types.NamespacedName, own ownExport) inputs {
 	in := inputs{
-		service: svc, now: time.Now(), own: own, namespace: r.member.Namespace(svc.Namespace), imported: r.member.Import(svc), derived: r.member.Derived(svc),
+		service: svc, now: time.Now(), own: own, namespace: r.member.Namespace(svc.Namespace),
+		imported: r.member.Import(svc), derived: r.member.Derived(svc),
 		slices: r.member.ImportedSlices(svc), families: r.member.Families(), silent: r.expiry.Result(),
 	}
 	self := r.broker.Member(r.clusterID)
@@ -99,7 +102,9 @@ func (r reader) read(svc types.NamespacedName, own ownExport) inputs {
 // completeVIPs sets Removed and Taken.
 func (r reader) completeVIPs(svc types.NamespacedName, v *merge.VIPs) {
 	taken := func(ip netip.Addr, by func(other types.NamespacedName) bool) {
-		if slices.ContainsFunc(r.member.ImportsWith(ip), func(other types.NamespacedName) bool { return other != svc && by(other) }) {
+		if slices.ContainsFunc(r.member.ImportsWith(ip), func(other types.NamespacedName) bool {
+			return other != svc && by(other)
+		}) {
 			v.Taken = append(v.Taken, ip)
 		}
 	}
@@ -134,8 +139,8 @@ func (r reader) entries(in inputs) map[string]protocol.Entry {
 	return entries
 }
 
-// properties returns the ClusterProperties of this cluster by which it selects others: published, and those that others do not see. A
-// property that does not decode has its last value in both sets.
+// properties returns the ClusterProperties of this cluster by which it selects others: published, and those that others
+// do not see. A property that does not decode has its last value in both sets.
 func (r reader) properties(published map[string]string) map[string]string {
 	own := make(map[string]string)
 	for _, property := range r.member.Properties() {
@@ -146,8 +151,8 @@ func (r reader) properties(published map[string]string) map[string]string {
 	return own
 }
 
-// published returns those of the ClusterProperties of this cluster that other members see, as they see them: which exports reach this cluster
-// follows from these. own is its Member.
+// published returns those of the ClusterProperties of this cluster that other members see, as they see them: which
+// exports reach this cluster follows from these. own is its Member.
 func (r reader) published(own *v1alpha1.Member) map[string]string {
 	all, _ := identity.Published(r.member, own) // the Publication reports the others
 	properties := make(map[string]string, len(all))

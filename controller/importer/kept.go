@@ -6,8 +6,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// kept holds, by service, the clusters with objects that stay imported although the broker lacks them. The zero value is empty. The methods may be
-// called by several goroutines.
+// kept holds, by service, the clusters with objects that stay imported although the broker lacks them. The zero value
+// is empty. The methods may be called by several goroutines.
 type kept struct {
 	mu  sync.Mutex
 	all map[types.NamespacedName][]string

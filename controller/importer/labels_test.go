@@ -43,7 +43,8 @@ func (i importing) slicesNow() string {
 	for n := range list.Items {
 		e := &list.Items[n]
 		name := e.Name
-		if imp := merge.ImportName(e); imp != "" && e.Labels[discoveryv1.LabelServiceName] == merge.DerivedName(e.Namespace, imp) {
+		if imp := merge.ImportName(e); imp != "" && e.Labels[discoveryv1.LabelServiceName] == merge.DerivedName(e.Namespace,
+			imp) {
 			name += " of " + imp
 		}
 		all = append(all, name)
@@ -52,8 +53,8 @@ func (i importing) slicesNow() string {
 	return strings.Join(all, ", ")
 }
 
-// docs/spec/controller.md 5.5: labels of slices that someone has changed are put right while there is an import, also if no controller ran. Without an
-// import the slices are deleted. Those that are not ours stay.
+// docs/spec/controller.md 5.5: labels of slices that someone has changed are put right while there is an import, also
+// if no controller ran. Without an import the slices are deleted. Those that are not ours stay.
 func TestSlicesWithOtherLabels(t *testing.T) {
 	b := newEnv(t)
 	west := b.partner("west")
@@ -102,7 +103,8 @@ func TestSlicesWithOtherLabels(t *testing.T) {
 func (i importing) createSlice(name string, labels map[string]string) {
 	i.Helper()
 	i.Create(&discoveryv1.EndpointSlice{
-		ObjectMeta: metav1.ObjectMeta{Namespace: db.Namespace, Name: name, Labels: labels}, AddressType: discoveryv1.AddressTypeIPv4,
+		ObjectMeta:  metav1.ObjectMeta{Namespace: db.Namespace, Name: name, Labels: labels},
+		AddressType: discoveryv1.AddressTypeIPv4,
 	})
 }
 
@@ -111,7 +113,8 @@ func (i importing) createForeign() string {
 	i.Helper()
 	const imp, service, by = mcsv1beta1.LabelServiceName, discoveryv1.LabelServiceName, discoveryv1.LabelManagedBy
 	i.createSlice("by-someone", map[string]string{imp: "other", service: "other", by: "someone"})
-	i.createSlice("exported", map[string]string{imp: "other", by: apibroker.ManagedBy, apibroker.LabelSourceNamespace: "shop"})
+	i.createSlice("exported", map[string]string{imp: "other", by: apibroker.ManagedBy,
+		apibroker.LabelSourceNamespace: "shop"})
 	i.createSlice("unmarked", map[string]string{imp: "other", service: "other"})
 	return "by-someone, exported, unmarked"
 }
@@ -131,7 +134,8 @@ func (i importing) deletesWhatAppears(foreign string) {
 	}
 	i.createSlice("marked", map[string]string{discoveryv1.LabelManagedBy: apibroker.ManagedBy})
 	i.createSlice("labelled", map[string]string{
-		discoveryv1.LabelManagedBy: apibroker.ManagedBy, mcsv1beta1.LabelServiceName: "other", discoveryv1.LabelServiceName: merge.DerivedName(db.Namespace, db.Name),
+		discoveryv1.LabelManagedBy: apibroker.ManagedBy, mcsv1beta1.LabelServiceName: "other",
+		discoveryv1.LabelServiceName: merge.DerivedName(db.Namespace, db.Name),
 	})
 	i.Await("the end of what has our mark", func() bool {
 		mu.Lock()

@@ -7,12 +7,13 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 )
 
-// maxLag is the highest lag that counts. The exporting cluster names the time of its change: a false one must not look like a lag of hours here.
+// maxLag is the highest lag that counts. The exporting cluster names the time of its change: a false one must not look
+// like a lag of hours here.
 const maxLag = 10 * time.Minute
 
-// lag returns how long before written the change was made that turned was into now, two versions of one imported slice, and
-// whether that is known. Changes from before started do not count: they are backlog. Nor do those that are older than maxLag. The clocks of
-// clusters differ; a change in the future counts as made just now.
+// lag returns how long before written the change was made that turned was into now, two versions of one imported slice,
+// and whether that is known. Changes from before started do not count: they are backlog. Nor do those that are older
+// than maxLag. The clocks of clusters differ; a change in the future counts as made just now.
 func lag(was, now *discoveryv1.EndpointSlice, started, written time.Time) (time.Duration, bool) {
 	text := now.Annotations[corev1.EndpointsLastChangeTriggerTime]
 	if text == was.Annotations[corev1.EndpointsLastChangeTriggerTime] {

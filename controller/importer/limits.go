@@ -19,19 +19,22 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
-// limitRetry is the time until a service is reconciled again of which a limit rejects something: what others give up makes room.
+// limitRetry is the time until a service is reconciled again of which a limit rejects something: what others give up
+// makes room.
 const limitRetry = 10 * time.Minute
 
-// limits bound what is imported from other members (docs/spec/controller.md 9.6): one of them, hostile or broken, must fill neither this
-// cluster nor what the others may have in it.
+// limits bound what is imported from other members (docs/spec/controller.md 9.6): one of them, hostile or broken, must
+// fill neither this cluster nor what the others may have in it.
 //
-// What is imported counts from the start, so that a restart changes nothing: what is there stays, and what is new beyond a limit is
-// rejected. A record counts from [limits.admit] on, its endpoints from [limits.fit] on, both until [limits.release]. A plan that is not carried
-// out gives nothing up: see [limits.keep]. The methods may be called by several goroutines.
+// What is imported counts from the start, so that a restart changes nothing: what is there stays, and what is new
+// beyond a limit is rejected. A record counts from [limits.admit] on, its endpoints from [limits.fit] on, both until
+// [limits.release]. A plan that is not carried out gives nothing up: see [limits.keep]. The methods may be called by
+// several goroutines.
 //
-// The counts of the start are those of the objects that are there, which may be less than plans count then. A cluster whose import was not
-// complete as a process ended has no place yet. Endpoints that are rejected for their addresses count in a plan, as their slice does, and are
-// not there. Both matter only beyond a limit, where such a service or slice is then a new one.
+// The counts of the start are those of the objects that are there, which may be less than plans count then. A cluster
+// whose import was not complete as a process ended has no place yet. Endpoints that are rejected for their addresses
+// count in a plan, as their slice does, and are not there. Both matter only beyond a limit, where such a service or
+// slice is then a new one.
 type limits struct {
 	services, endpoints, ofService int        // the most of each that all members have together
 	addresses                      func() int // the most cluster IPs, as they are known now
@@ -53,19 +56,21 @@ type contribution struct {
 	imported  bool // the import had it once
 }
 
-// A usage is what counts of one member, or of all. A service that several members export counts once for each of them, and
-// once in the total.
+// A usage is what counts of one member, or of all. A service that several members export counts once for each of them,
+// and once in the total.
 type usage struct{ services, addresses, endpoints int }
 
 type clusterNamespace struct{ cluster, namespace string }
 
-// newLimits returns the limits for a cluster, in which everything counts that it has imported from members other than itself.
+// newLimits returns the limits for a cluster, in which everything counts that it has imported from members other than
+// itself.
 func newLimits(m *member.Cluster, clusterID string, members func() int, records func(cluster string) int) *limits {
 	l := &limits{
 		services: apibroker.MaxImports, endpoints: apibroker.MaxImportedEndpoints, ofService: apibroker.MaxServiceEndpoints,
 		addresses: func() int { return addressLimit(m.ServiceCIDRs()) }, members: members, records: records,
-		held: make(map[types.NamespacedName]map[string]contribution), of: make(map[string]usage), inNamespace: make(map[clusterNamespace]int),
-		turns: make(map[string]*turns),
+		held: make(map[types.NamespacedName]map[string]contribution), of: make(map[string]usage),
+		inNamespace: make(map[clusterNamespace]int),
+		turns:       make(map[string]*turns),
 	}
 	for _, svc := range m.Imports() {
 		imp := m.Import(svc)
@@ -91,8 +96,8 @@ func newLimits(m *member.Cluster, clusterID string, members func() int, records 
 	return l
 }
 
-// addressLimit returns how many addresses of the Service network imports may take: half of it, and of two families the smaller half. Without a known
-// network it is not limited.
+// addressLimit returns how many addresses of the Service network imports may take: half of it, and of two families the
+// smaller half. Without a known network it is not limited.
 func addressLimit(networks []netip.Prefix) int {
 	size := map[bool]float64{}
 	for _, p := range networks {
@@ -105,15 +110,17 @@ func addressLimit(networks []netip.Prefix) int {
 	return int(min(limit, math.MaxInt32))
 }
 
-// fits reports whether a member that has own of something may have n more. One member has at most half of the limit. Within that it may have what
-// the total of all members leaves, and always its equal share, so that none takes the place of another.
+// fits reports whether a member that has own of something may have n more. One member has at most half of the limit.
+// Within that it may have what the total of all members leaves, and always its equal share, so that none takes the
+// place of another.
 func (l *limits) fits(limit, own, total, n int) bool {
 	return own+n <= limit/2 && (total+n <= limit || own+n <= limit/max(1, l.members()))
 }
 
-// turn returns how long a new record of a cluster has to wait; 0 if it counts already, or may begin now. giveBack returns the turn if the
-// record is rejected after all. imported reports whether the import contains the cluster.
-func (l *limits) turn(svc types.NamespacedName, cluster string, imported bool, now time.Time) (wait time.Duration, giveBack func()) {
+// turn returns how long a new record of a cluster has to wait; 0 if it counts already, or may begin now. giveBack
+// returns the turn if the record is rejected after all. imported reports whether the import contains the cluster.
+func (l *limits) turn(svc types.NamespacedName, cluster string, imported bool, now time.Time) (wait time.Duration,
+	giveBack func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	giveBack = func() {}
@@ -140,8 +147,8 @@ func (l *limits) turn(svc types.NamespacedName, cluster string, imported bool, n
 	return 0, giveBack
 }
 
-// admit decides whether a record of a cluster counts, and counts it. needsAddress says that the import needs a cluster IP which it does
-// not have yet. It returns why the record is rejected, "" if it is not.
+// admit decides whether a record of a cluster counts, and counts it. needsAddress says that the import needs a cluster
+// IP which it does not have yet. It returns why the record is rejected, "" if it is not.
 func (l *limits) admit(svc types.NamespacedName, cluster string, hasAddress, needsAddress bool) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -158,8 +165,9 @@ func (l *limits) admit(svc types.NamespacedName, cluster string, hasAddress, nee
 	if needsAddress && !l.hasAddress(svc) {
 		limit, inNamespace := l.addresses(), l.inNamespace[clusterNamespace{cluster, svc.Namespace}]
 		if inNamespace >= limit/4 || !l.fits(limit, own.addresses, l.total.addresses, 1) {
-			return fmt.Sprintf("imports have %d cluster IPs, %d of this cluster, %d of it in namespace %s: want at most %d, half of the "+
-				"Service network, half of them of one cluster, and half of these in one namespace",
+			return fmt.Sprintf(
+				"imports have %d cluster IPs, %d of this cluster, %d of it in namespace %s: want at most %d, half of the "+
+					"Service network, half of them of one cluster, and half of these in one namespace",
 				l.total.addresses, own.addresses, inNamespace, svc.Namespace, limit)
 		}
 	}
@@ -168,8 +176,10 @@ func (l *limits) admit(svc types.NamespacedName, cluster string, hasAddress, nee
 	return ""
 }
 
-// fit returns those slices of a cluster for a service that are within the limits, and those that are rejected: the newest.
-func (l *limits) fit(svc types.NamespacedName, cluster string, all []*discoveryv1.EndpointSlice) (fits, rejected []*discoveryv1.EndpointSlice) {
+// fit returns those slices of a cluster for a service that are within the limits, and those that are rejected: the
+// newest.
+func (l *limits) fit(svc types.NamespacedName, cluster string, all []*discoveryv1.EndpointSlice) (fits,
+	rejected []*discoveryv1.EndpointSlice) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	is := l.held[svc][cluster]
@@ -181,7 +191,8 @@ func (l *limits) fit(svc types.NamespacedName, cluster string, all []*discoveryv
 		ofService += c.endpoints
 	}
 	within := func(n int) bool {
-		return n <= was || l.fits(l.endpoints, l.of[cluster].endpoints, l.total.endpoints, n) && l.fits(l.ofService, 0, ofService, n)
+		return n <= was || l.fits(l.endpoints, l.of[cluster].endpoints, l.total.endpoints, n) &&
+			l.fits(l.ofService, 0, ofService, n)
 	}
 	var sum int
 	for _, s := range all {
@@ -216,8 +227,8 @@ func (l *limits) contributions(svc types.NamespacedName) map[string]contribution
 	return maps.Clone(l.held[svc])
 }
 
-// keep makes what counted before a plan count still, beside what it added: as the plan was not carried out, all of it is still imported, and
-// has to have its place when the broker has it again.
+// keep makes what counted before a plan count still, beside what it added: as the plan was not carried out, all of it
+// is still imported, and has to have its place when the broker has it again.
 func (l *limits) keep(svc types.NamespacedName, before map[string]contribution) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -226,7 +237,8 @@ func (l *limits) keep(svc types.NamespacedName, before map[string]contribution) 
 		if !ok {
 			is.imported = was.imported
 		}
-		l.set(svc, cluster, contribution{endpoints: max(was.endpoints, is.endpoints), address: was.address || is.address, imported: is.imported})
+		l.set(svc, cluster, contribution{endpoints: max(was.endpoints, is.endpoints), address: was.address ||
+			is.address, imported: is.imported})
 	}
 }
 

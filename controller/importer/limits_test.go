@@ -24,9 +24,11 @@ import (
 func emptyLimits(services, endpoints, ofService, addresses, members int) *limits {
 	return &limits{
 		services: services, endpoints: endpoints, ofService: ofService,
-		addresses: func() int { return addresses }, members: func() int { return members }, records: func(string) int { return 0 },
-		held: make(map[types.NamespacedName]map[string]contribution), of: make(map[string]usage), inNamespace: make(map[clusterNamespace]int),
-		turns: make(map[string]*turns),
+		addresses: func() int { return addresses }, members: func() int { return members },
+		records: func(string) int { return 0 },
+		held:    make(map[types.NamespacedName]map[string]contribution), of: make(map[string]usage),
+		inNamespace: make(map[clusterNamespace]int),
+		turns:       make(map[string]*turns),
 	}
 }
 
@@ -102,7 +104,8 @@ func TestLimitsOfAddresses(t *testing.T) {
 	for _, tt := range []struct {
 		networks string
 		want     int
-	}{{"10.96.0.0/16", 1 << 15}, {"10.96.0.0/24 10.97.0.0/24", 256}, {"fd00::/108 10.96.0.0/20", 1 << 11}, {"fd00::/64", 1<<31 - 1}, {"", 1<<31 - 1}} {
+	}{{"10.96.0.0/16", 1 << 15}, {"10.96.0.0/24 10.97.0.0/24", 256}, {"fd00::/108 10.96.0.0/20", 1 << 11},
+		{"fd00::/64", 1<<31 - 1}, {"", 1<<31 - 1}} {
 		if got := addressLimit(prefixes(t, tt.networks)); got != tt.want {
 			t.Errorf("of %q imports may take %d addresses, want %d", tt.networks, got, tt.want)
 		}
@@ -137,14 +140,16 @@ func TestLimitsOfEndpoints(t *testing.T) {
 		slices   []*discoveryv1.EndpointSlice
 		rejected []*discoveryv1.EndpointSlice
 	}{
-		{name: "the newest does not fit into half of a service", svc: 1, cluster: "mallory", slices: []*discoveryv1.EndpointSlice{young, old},
+		{name: "the newest does not fit into half of a service", svc: 1, cluster: "mallory",
+			slices:   []*discoveryv1.EndpointSlice{young, old},
 			rejected: []*discoveryv1.EndpointSlice{young}},
 		{name: "the same again", svc: 1, cluster: "mallory", slices: []*discoveryv1.EndpointSlice{young, old},
 			rejected: []*discoveryv1.EndpointSlice{young}},
 		{name: "another member has as much", svc: 1, cluster: "west", slices: []*discoveryv1.EndpointSlice{old}},
 		{name: "a second service", svc: 2, cluster: "mallory", slices: []*discoveryv1.EndpointSlice{old}},
 		{name: "a third", svc: 3, cluster: "mallory", slices: []*discoveryv1.EndpointSlice{old}},
-		{name: "beyond half of all", svc: 4, cluster: "mallory", slices: []*discoveryv1.EndpointSlice{young}, rejected: []*discoveryv1.EndpointSlice{young}},
+		{name: "beyond half of all", svc: 4, cluster: "mallory", slices: []*discoveryv1.EndpointSlice{young},
+			rejected: []*discoveryv1.EndpointSlice{young}},
 		{name: "others are not affected", svc: 4, cluster: "west", slices: []*discoveryv1.EndpointSlice{young}},
 	} {
 		svc := inNamespace("shop", tt.svc)
@@ -161,7 +166,8 @@ func TestLimitsOfEndpoints(t *testing.T) {
 	if _, rejected := l.fit(svc, "west", []*discoveryv1.EndpointSlice{old}); len(rejected) > 0 {
 		t.Errorf("%d slices that are imported are rejected beyond a new limit, want none", len(rejected))
 	}
-	if _, rejected := l.fit(svc, "west", []*discoveryv1.EndpointSlice{old, young}); !slices.Equal(rejected, []*discoveryv1.EndpointSlice{young}) {
+	if _, rejected := l.fit(svc, "west", []*discoveryv1.EndpointSlice{old, young}); !slices.Equal(rejected,
+		[]*discoveryv1.EndpointSlice{young}) {
 		t.Errorf("beside what is imported, %v are rejected beyond a new limit, want the newer slice", rejected)
 	}
 }
@@ -186,8 +192,10 @@ func TestLimitsCount(t *testing.T) {
 				counted.set(svc, cluster, c)
 			}
 		}
-		if counted.total != l.total || !reflect.DeepEqual(counted.of, l.of) || !reflect.DeepEqual(counted.inNamespace, l.inNamespace) {
-			t.Fatalf("step %d: counted %+v %v %v, want %+v %v %v", step, l.total, l.of, l.inNamespace, counted.total, counted.of, counted.inNamespace)
+		if counted.total != l.total || !reflect.DeepEqual(counted.of, l.of) ||
+			!reflect.DeepEqual(counted.inNamespace, l.inNamespace) {
+			t.Fatalf("step %d: counted %+v %v %v, want %+v %v %v", step, l.total, l.of, l.inNamespace, counted.total,
+				counted.of, counted.inNamespace)
 		}
 		for cluster, own := range l.of {
 			if own.services > 10 || own.endpoints > 30 {
@@ -200,9 +208,9 @@ func TestLimitsCount(t *testing.T) {
 	}
 }
 
-// checkLimits has docs/spec/controller.md 9.6 on a real API server without imports: a member that is at its limit gets no more, keeps what it
-// has, also over a restart, and others do not notice. Of the 16 addresses of the Service network imports have 8, a member 4, and in one
-// namespace 2.
+// checkLimits has docs/spec/controller.md 9.6 on a real API server without imports: a member that is at its limit gets
+// no more, keeps what it has, also over a restart, and others do not notice. Of the 16 addresses of the Service network
+// imports have 8, a member 4, and in one namespace 2.
 func checkLimits(t *testing.T, b *env, west partner) {
 	t.Helper()
 	mallory := b.partner("mallory")
@@ -217,7 +225,8 @@ func checkLimits(t *testing.T, b *env, west partner) {
 	}
 	i.importAll("a", "b", "c", "d")
 	i.checkImports("a mallory", "b mallory")
-	if n := i.Log.Count("rejected of cluster \"mallory\": c.shop (limit)"); n != 1 || i.Metric("rejected_objects_total", string(merge.BeyondLimit)) != 2 {
+	if n := i.Log.Count("rejected of cluster \"mallory\": c.shop (limit)"); n != 1 ||
+		i.Metric("rejected_objects_total", string(merge.BeyondLimit)) != 2 {
 		t.Errorf("logged %d times, want once, and two counted: %v", n, i.Log)
 	}
 	if want := []string{"c", "d"}; !slices.Equal(retried, want) {

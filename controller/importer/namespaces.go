@@ -24,8 +24,8 @@ const (
 	namespaceRejected = "NamespaceNotCreated"
 )
 
-// namespaces creates the namespaces that imports lack (docs/spec/controller.md 5.9). It neither changes nor deletes one: once it exists, it is
-// the administrator's. Its watch then leads to the imports.
+// namespaces creates the namespaces that imports lack (docs/spec/controller.md 5.9). It neither changes nor deletes
+// one: once it exists, it is the administrator's. Its watch then leads to the imports.
 type namespaces struct {
 	member     *member.Cluster
 	policy     member.Policy
@@ -44,8 +44,9 @@ const (
 	createRetry   = time.Second
 )
 
-// ensure creates the namespace of a service if it is missing and may be created. exporters are the clusters of the valid records that reach
-// this cluster; the own one is not among them, as nothing is exported from a namespace that is missing.
+// ensure creates the namespace of a service if it is missing and may be created. exporters are the clusters of the
+// valid records that reach this cluster; the own one is not among them, as nothing is exported from a namespace that is
+// missing.
 func (n *namespaces) ensure(ctx context.Context, svc types.NamespacedName, exporters []string) error {
 	if len(exporters) == 0 || !n.policy.Creates(svc.Namespace) || n.member.Namespace(svc.Namespace) != nil {
 		return nil // if it terminates, its next event leads here again
@@ -78,7 +79,8 @@ func (n *namespaces) ensure(ctx context.Context, svc types.NamespacedName, expor
 	case apierrors.IsAlreadyExists(err):
 		return nil // its event follows
 	case why != "":
-		n.reject(svc, merge.Rejection{Cluster: cluster, Reason: merge.NotTaken, Code: reason.NamespaceMissing, Detail: fmt.Sprintf("not created: %s", why)})
+		n.reject(svc, merge.Rejection{Cluster: cluster, Reason: merge.NotTaken, Code: reason.NamespaceMissing,
+			Detail: fmt.Sprintf("not created: %s", why)})
 		return nil
 	case err != nil:
 		return fmt.Errorf("namespace %s: create: %w", svc.Namespace, err)
@@ -101,7 +103,8 @@ func (n *namespaces) admit(exporters []string) (cluster, why string) {
 			return id, ""
 		}
 	}
-	return "", fmt.Sprintf("not created: %d namespaces were created, %d for this cluster: want at most %d, half of them for one cluster",
+	return "", fmt.Sprintf(
+		"not created: %d namespaces were created, %d for this cluster: want at most %d, half of them for one cluster",
 		total, created[exporters[0]], apibroker.MaxCreatedNamespaces)
 }
 
@@ -109,7 +112,8 @@ func (n *namespaces) admit(exporters []string) (cluster, why string) {
 func (n *namespaces) reject(svc types.NamespacedName, r merge.Rejection) {
 	r.Object = "Namespace " + svc.Namespace
 	n.rejections.Report(r)
-	n.events.Namespace(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: svc.Namespace}}, corev1.EventTypeWarning, namespaceRejected,
+	n.events.Namespace(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: svc.Namespace}}, corev1.EventTypeWarning,
+		namespaceRejected,
 		reason.With(fmt.Sprintf("For services of cluster %q: %s", r.Cluster, r.Detail), codeOf(r)))
 	n.retry(svc, limitRetry)
 }

@@ -19,19 +19,22 @@ import (
 // recordIn is the record of db in any namespace.
 func (p partner) recordIn(namespace string) *v1alpha1.ExportedService {
 	r := p.record()
-	r.Name, r.Spec.Namespace, r.Labels[apibroker.LabelSourceNamespace] = apibroker.RecordName(namespace, "db"), namespace, namespace
+	r.Name, r.Spec.Namespace, r.Labels[apibroker.LabelSourceNamespace] = apibroker.RecordName(namespace, "db"), namespace,
+		namespace
 	return r
 }
 
 func createdNamespace(name, cluster string) *corev1.Namespace {
 	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-		Name: name, Labels: map[string]string{apibroker.LabelManagedBy: apibroker.ManagedBy}, Annotations: map[string]string{apibroker.AnnotationCreatedFor: cluster},
+		Name: name, Labels: map[string]string{apibroker.LabelManagedBy: apibroker.ManagedBy},
+		Annotations: map[string]string{apibroker.AnnotationCreatedFor: cluster},
 	}}
 }
 
 const newNamespaceWrite = "POST /api/v1/namespaces"
 
-// docs/spec/controller.md 5.9: missing namespaces are created if the option says so, once, and within limits for each member.
+// docs/spec/controller.md 5.9: missing namespaces are created if the option says so, once, and within limits for each
+// member.
 func TestCreatesNamespaces(t *testing.T) {
 	e := newEnv(t)
 	west, north := e.partner("west"), e.partner("north")
@@ -41,7 +44,8 @@ func TestCreatesNamespaces(t *testing.T) {
 	e.Create(west.recordIn("bank"), west.recordIn("kube-x"), west.recordIn("mill"), north.recordIn("farm"))
 	off := e.start(func(c *Config) { c.Merge.VIP = merge.NoVIP })
 	off.Await("records", func() bool {
-		return !slices.ContainsFunc([]string{"bank", "farm", "kube-x", "mill"}, func(ns string) bool { return len(off.Broker.View(in(ns)).Records) != 1 })
+		return !slices.ContainsFunc([]string{"bank", "farm", "kube-x", "mill"},
+			func(ns string) bool { return len(off.Broker.View(in(ns)).Records) != 1 })
 	})
 	reconcile := func(i importing, what, namespace string, want ...string) {
 		t.Helper()
@@ -60,7 +64,8 @@ func TestCreatesNamespaces(t *testing.T) {
 	reconcile(i, "on", "bank", newNamespaceWrite)
 	reconcile(i, "a protected name", "kube-x")
 	got := &corev1.Namespace{}
-	if err := i.Admin.Get(t.Context(), got, "", "bank"); err != nil || got.Labels[apibroker.LabelManagedBy] != apibroker.ManagedBy ||
+	if err := i.Admin.Get(t.Context(), got, "", "bank"); err != nil ||
+		got.Labels[apibroker.LabelManagedBy] != apibroker.ManagedBy ||
 		got.Annotations[apibroker.AnnotationCreatedFor] != "west" {
 		t.Errorf("namespace %v %v, error %v, want our label, and the cluster that it is for", got.Labels, got.Annotations, err)
 	}

@@ -11,7 +11,8 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
-// objects are those of one imported service that exist, as last read or written. They are shared with the caches: nothing changes one of them.
+// objects are those of one imported service that exist, as last read or written. They are shared with the caches:
+// nothing changes one of them.
 type objects struct {
 	merge.Objects
 	at map[string]int // the index of each slice, by its name
@@ -41,7 +42,8 @@ func (os *objects) slice(name string) *discoveryv1.EndpointSlice {
 	return os.Slices[at]
 }
 
-// imported returns the slice of that name if an importer has made it, else nil: the endpoints of any other slice are not imported.
+// imported returns the slice of that name if an importer has made it, else nil: the endpoints of any other slice are
+// not imported.
 func (os *objects) imported(name string) *discoveryv1.EndpointSlice {
 	e := os.slice(name)
 	if e == nil || !merge.IsImported(e) {

@@ -17,10 +17,11 @@ func hasCluster(imp *mcsv1beta1.ServiceImport, cluster string) bool {
 	return member.IsOurs(imp) && slices.Contains(imp.Status.Clusters, mcsv1beta1.ClusterStatus{Cluster: cluster})
 }
 
-// contributionOf returns the slices that one cluster, whose record is spec, contributes to an import that stays as it is, and what is
-// rejected of them. derived, the derived Service, may be nil.
+// contributionOf returns the slices that one cluster, whose record is spec, contributes to an import that stays as it
+// is, and what is rejected of them. derived, the derived Service, may be nil.
 func contributionOf(
-	src merge.Source, spec v1alpha1.ExportedServiceSpec, imp *mcsv1beta1.ServiceImport, derived *corev1.Service, o merge.Options,
+	src merge.Source, spec v1alpha1.ExportedServiceSpec, imp *mcsv1beta1.ServiceImport, derived *corev1.Service,
+	o merge.Options,
 ) ([]*discoveryv1.EndpointSlice, []merge.Rejection) {
 	merged := merge.Merge(member.KeyOf(imp), []merge.Record{{Cluster: src.Cluster, Spec: spec}}, o)
 	desired, rejected := merge.Desired(ownContribution(imp, derived, merged), merge.Cluster{
@@ -29,8 +30,8 @@ func contributionOf(
 	return desired.Slices, rejected
 }
 
-// ownContribution returns r, which was merged from the record of one cluster alone, with the spec of the import and with the
-// names that its ports have there. derived may be nil.
+// ownContribution returns r, which was merged from the record of one cluster alone, with the spec of the import and
+// with the names that its ports have there. derived may be nil.
 func ownContribution(imp *mcsv1beta1.ServiceImport, derived *corev1.Service, r merge.Result) merge.Result {
 	if r.Import == nil || len(r.Members) != 1 {
 		return merge.Result{}
@@ -61,8 +62,8 @@ func ownContribution(imp *mcsv1beta1.ServiceImport, derived *corev1.Service, r m
 	return r
 }
 
-// portOf returns the index of p among the ports of an import, -1 if it is not there: by name first, then by protocol and number
-// (docs/spec/controller.md 4).
+// portOf returns the index of p among the ports of an import, -1 if it is not there: by name first, then by protocol
+// and number (docs/spec/controller.md 4).
 func portOf(ports []mcsv1beta1.ServicePort, p mcsv1beta1.ServicePort) int {
 	same := func(q mcsv1beta1.ServicePort) bool { return q.Protocol == p.Protocol && q.Port == p.Port }
 	if at := slices.IndexFunc(ports, func(q mcsv1beta1.ServicePort) bool { return q.Name == p.Name }); at >= 0 {

@@ -22,13 +22,13 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/selection"
 )
 
-// A plan is the import that the export records of a service produce in this cluster. The zero value belongs to a service without
-// exports: its import is removed.
+// A plan is the import that the export records of a service produce in this cluster. The zero value belongs to a
+// service without exports: its import is removed.
 type plan struct {
 	result  merge.Result
 	cluster merge.Cluster // without what depends on the objects that exist
-	// conflicts are those between all records that reach this cluster, whether this namespace accepts them or not, and those of its own export
-	// in the clusters that it reaches.
+	// conflicts are those between all records that reach this cluster, whether this namespace accepts them or not, and
+	// those of its own export in the clusters that it reaches.
 	conflicts []merge.Conflict
 	exporters []string       // clusters of the records that are valid and reach this cluster
 	records   []merge.Record // those that the namespace accepts
@@ -41,7 +41,9 @@ type plan struct {
 
 // specOf returns the record of a cluster whose endpoints count, else nil.
 func (p plan) specOf(cluster string) *v1alpha1.ExportedServiceSpec {
-	if slices.ContainsFunc(p.result.Members, func(m merge.Member) bool { return m.Cluster == cluster && m.LeftOut != "" }) {
+	if slices.ContainsFunc(p.result.Members, func(m merge.Member) bool {
+		return m.Cluster == cluster && m.LeftOut != ""
+	}) {
 		return nil
 	}
 	for i := range p.records {
@@ -66,8 +68,9 @@ func (p plan) sourceOf(cluster string) merge.Source {
 	return p.cluster.Sources[at]
 }
 
-// A planner makes plans: it decides which import the export records of one service produce in this cluster, and writes nothing. It has what is the
-// same for all services, and reads nothing: a plan follows from its inputs, and from the limits.
+// A planner makes plans: it decides which import the export records of one service produce in this cluster, and writes
+// nothing. It has what is the same for all services, and reads nothing: a plan follows from its inputs, and from the
+// limits.
 //
 //	inputs.records ─► Seen: those that reach this cluster ─► acceptedRecords: policy of the namespace, limits ─► merge.Merge
 //	       ─► untilAllocated: is the clusterset IP there? ─► preferencesOf, distribute: which clusters are preferred ─► plan
@@ -113,8 +116,8 @@ func (p planner) plan(in inputs) plan {
 	return made
 }
 
-// untilAllocated returns the result of a plan, or in place of one that waits for its first clusterset IP the one with the derived Service whose
-// addresses the import has.
+// untilAllocated returns the result of a plan, or in place of one that waits for its first clusterset IP the one with
+// the derived Service whose addresses the import has.
 func untilAllocated(in inputs, made plan) merge.Result {
 	if !made.wanted || !keepsDerived(in, made.result) {
 		return made.result
@@ -126,10 +129,12 @@ func untilAllocated(in inputs, made plan) merge.Result {
 	return kept
 }
 
-// keepsDerived reports whether r, which was merged with "vip cidr", has no clusterset IP yet while the import has the addresses of a derived Service, from
-// the time of "vip derived": clients use them until there are others. A Service that was deleted is made again, and may well get the same addresses.
+// keepsDerived reports whether r, which was merged with "vip cidr", has no clusterset IP yet while the import has the
+// addresses of a derived Service, from the time of "vip derived": clients use them until there are others. A Service
+// that was deleted is made again, and may well get the same addresses.
 func keepsDerived(in inputs, r merge.Result) bool {
-	if in.options.VIP != merge.CIDR || r.Import == nil || len(r.Import.Spec.IPs) > 0 || in.imported == nil || len(in.imported.Spec.IPs) == 0 {
+	if in.options.VIP != merge.CIDR || r.Import == nil || len(r.Import.Spec.IPs) > 0 || in.imported == nil ||
+		len(in.imported.Spec.IPs) == 0 {
 		return false
 	}
 	if in.derived == nil {
@@ -146,8 +151,8 @@ func exportersOf(members []merge.Member) []string {
 	return ids
 }
 
-// preferencesOf returns what an import follows: the annotations of its Namespace, else the selectors of the oldest export, else the default
-// of this cluster. An annotation that is malformed keeps out what other clusters ask for, too.
+// preferencesOf returns what an import follows: the annotations of its Namespace, else the selectors of the oldest
+// export, else the default of this cluster. An annotation that is malformed keeps out what other clusters ask for, too.
 func (p planner) preferencesOf(in inputs, r merge.Result, rejected *[]merge.Rejection) preferences {
 	if r.Import == nil || r.Import.Spec.Type != mcsv1beta1.ClusterSetIP {
 		return preferences{}
@@ -168,7 +173,8 @@ func (p planner) preferencesOf(in inputs, r merge.Result, rejected *[]merge.Reje
 		}
 		weights, err := apibroker.ParseWeights(ns.Annotations[apibroker.AnnotationWeights])
 		if err != nil {
-			*rejected = append(*rejected, ofNamespace(ns, merge.BadWeights, fmt.Sprintf("annotation %s: %v", apibroker.AnnotationWeights, err)))
+			*rejected = append(*rejected, ofNamespace(ns, merge.BadWeights,
+				fmt.Sprintf("annotation %s: %v", apibroker.AnnotationWeights, err)))
 		}
 		prefers.weights = weights.String()
 	}
@@ -213,8 +219,10 @@ func (p planner) selectable(in inputs, r merge.Result) map[string]map[string]str
 	return clusters
 }
 
-// acceptedRecords returns the records that the namespace accepts and the limits have room for (docs/spec/controller.md 9).
-func (p planner) acceptedRecords(in inputs, records []merge.Record, rejected *[]merge.Rejection) (accepted []merge.Record, again time.Duration) {
+// acceptedRecords returns the records that the namespace accepts and the limits have room for (docs/spec/controller.md
+// 9).
+func (p planner) acceptedRecords(in inputs, records []merge.Record,
+	rejected *[]merge.Rejection) (accepted []merge.Record, again time.Duration) {
 	policy := p.policy.Of(in.namespace)
 	var wait time.Duration
 	for _, r := range records {
@@ -231,7 +239,8 @@ func (p planner) acceptedRecords(in inputs, records []merge.Record, rejected *[]
 				accepted = append(accepted, r)
 			}
 		case policy == export.Allowed:
-			why = merge.Rejection{Reason: merge.NotTaken, Detail: fmt.Sprintf("namespace %s: want a cluster that its annotation %s names",
+			why = merge.Rejection{Reason: merge.NotTaken, Detail: fmt.Sprintf(
+				"namespace %s: want a cluster that its annotation %s names",
 				in.service.Namespace, apibroker.AnnotationAllowedSources)}
 		case policy == export.NotAllowed && !p.policy.LeftOut(in.service.Namespace):
 			why = merge.Rejection{Reason: merge.NotTaken, Code: reason.NamespaceExcluded,
@@ -243,13 +252,15 @@ func (p planner) acceptedRecords(in inputs, records []merge.Record, rejected *[]
 		}
 	}
 	p.limits.release(in.service, func(cluster string) bool {
-		return !hasCluster(in.imported, cluster) && !slices.ContainsFunc(accepted, func(r merge.Record) bool { return r.Cluster == cluster })
+		return !hasCluster(in.imported, cluster) && !slices.ContainsFunc(accepted,
+			func(r merge.Record) bool { return r.Cluster == cluster })
 	})
 	return accepted, again
 }
 
-// taken drops unknown shares that would freeze the import for nothing: those of clusters that the namespace no longer accepts, and, if others export the
-// service, those of clusters without any endpoint that counts. Known shares are rejected by their records.
+// taken drops unknown shares that would freeze the import for nothing: those of clusters that the namespace no longer
+// accepts, and, if others export the service, those of clusters without any endpoint that counts. Known shares are
+// rejected by their records.
 func (p planner) taken(in inputs, shares map[string]share) map[string]share {
 	others := in.own.Record != nil
 	for _, s := range shares {
@@ -262,15 +273,16 @@ func (p planner) taken(in inputs, shares map[string]share) map[string]share {
 	return shares
 }
 
-// beyondLimit counts the record of another cluster, unless the limits have no room for it, or it has to wait for its turn to begin: then it returns why the
-// record is rejected, and for how long it has to wait.
+// beyondLimit counts the record of another cluster, unless the limits have no room for it, or it has to wait for its
+// turn to begin: then it returns why the record is rejected, and for how long it has to wait.
 func (p planner) beyondLimit(in inputs, r merge.Record) (merge.Rejection, time.Duration) {
 	wait, giveBack := p.limits.turn(in.service, r.Cluster, hasCluster(in.imported, r.Cluster), in.now)
 	if wait > 0 {
 		return merge.Rejection{Reason: merge.BeyondLimit, Detail: "its exports begin too often: it is imported later"}, wait
 	}
 	has := in.derived != nil && merge.IsDerived(in.derived)
-	makes := in.options.VIP == merge.Derived || in.options.VIP == merge.CIDR && in.options.VIPs.Give(in.options.Reserved, r.Spec.VIP != nil && r.Spec.VIP.Wanted)
+	makes := in.options.VIP == merge.Derived || in.options.VIP == merge.CIDR &&
+		in.options.VIPs.Give(in.options.Reserved, r.Spec.VIP != nil && r.Spec.VIP.Wanted)
 	why := p.limits.admit(in.service, r.Cluster, has, !has && makes && r.Spec.Type == v1alpha1.ClusterSetIP)
 	if why == "" {
 		return merge.Rejection{}, 0
@@ -279,9 +291,10 @@ func (p planner) beyondLimit(in inputs, r merge.Record) (merge.Rejection, time.D
 	return merge.Rejection{Reason: merge.BeyondLimit, Detail: why}, 0
 }
 
-// sources returns the slices of all members in r that count, and the addresses that each member may use. An endpoint of another cluster has no
-// address in the networks of this cluster's own Pods and Services, as traffic to it never leaves this cluster: it would go to a Pod or Service
-// here that has nothing to do with it. Endpoints whose address is a clusterset IP are rejected too: the traffic to that IP would go to them.
+// sources returns the slices of all members in r that count, and the addresses that each member may use. An endpoint of
+// another cluster has no address in the networks of this cluster's own Pods and Services, as traffic to it never leaves
+// this cluster: it would go to a Pod or Service here that has nothing to do with it. Endpoints whose address is a
+// clusterset IP are rejected too: the traffic to that IP would go to them.
 func (p planner) sources(in inputs, r merge.Result, rejected *[]merge.Rejection) []merge.Source {
 	var sources []merge.Source
 	for _, m := range r.Members {
@@ -292,20 +305,23 @@ func (p planner) sources(in inputs, r merge.Result, rejected *[]merge.Rejection)
 		of, kept := p.slicesOf(in, m.Cluster, rejected)
 		sources = append(sources, merge.Source{
 			Cluster: m.Cluster, Slices: of, Kept: kept, From: int64(in.shares[m.Cluster].noted.From),
-			Declared: networksOf(in.has.Members[m.Cluster]), Reserved: in.options.Reserved, LastResort: p.lastResort(in, m.Cluster),
+			Declared: networksOf(in.has.Members[m.Cluster]), Reserved: in.options.Reserved,
+			LastResort: p.lastResort(in, m.Cluster),
 		})
 	}
 	return sources
 }
 
-// slicesOf returns the slices of another cluster that fit the limits, and the imported slices that stay. Endpoints of a silent cluster keep their place
-// within the limits, also over a restart.
-func (p planner) slicesOf(in inputs, cluster string, rejected *[]merge.Rejection) (of, kept []*discoveryv1.EndpointSlice) {
+// slicesOf returns the slices of another cluster that fit the limits, and the imported slices that stay. Endpoints of a
+// silent cluster keep their place within the limits, also over a restart.
+func (p planner) slicesOf(in inputs, cluster string, rejected *[]merge.Rejection) (of,
+	kept []*discoveryv1.EndpointSlice) {
 	s := in.shares[cluster]
 	fit, beyond := p.limits.fit(in.service, cluster, slices.Concat(s.slices, s.kept))
 	for _, s := range beyond {
 		*rejected = append(*rejected, merge.Rejection{
-			Cluster: cluster, Object: s.Name, Reason: merge.BeyondLimit, Detail: fmt.Sprintf("%d endpoints: want at most %d of all services, "+
+			Cluster: cluster, Object: s.Name, Reason: merge.BeyondLimit,
+			Detail: fmt.Sprintf("%d endpoints: want at most %d of all services, "+
 				"%d of one, half of them of one cluster", len(s.Endpoints), p.limits.endpoints, p.limits.ofService),
 		})
 	}
@@ -325,7 +341,10 @@ func (p planner) current(in inputs, cluster string, all []*discoveryv1.EndpointS
 	case in.silent.Part(cluster) == liveness.Nothing:
 		return nil
 	case p.behind(in, cluster) == liveness.Nothing:
-		return slices.DeleteFunc(slices.Clone(all), func(s *discoveryv1.EndpointSlice) bool { return merge.StampOf(s) < int64(in.entries[cluster].Behind) })
+		return slices.DeleteFunc(slices.Clone(all), func(s *discoveryv1.EndpointSlice) bool {
+			return merge.StampOf(
+				s) < int64(in.entries[cluster].Behind)
+		})
 	}
 	return all
 }

@@ -21,8 +21,8 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
-// planInputs returns inputs with one slice of 2 endpoints of each cluster, which has a Service of this port. The first cluster has the oldest
-// export. That of east, which is this cluster, is its own.
+// planInputs returns inputs with one slice of 2 endpoints of each cluster, which has a Service of this port. The first
+// cluster has the oldest export. That of east, which is this cluster, is its own.
 func planInputs(ports map[string]int32) inputs {
 	in := inputs{
 		service: db, namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}},
@@ -37,7 +37,8 @@ func planInputs(ports map[string]int32) inputs {
 			Ports:         []v1alpha1.ServicePort{{Name: "pg", Protocol: corev1.ProtocolTCP, Port: ports[cluster]}},
 			ExportCreated: metav1.NewTime(time.Unix(1_700_000_000+int64(n), 0)),
 		}}
-		s := []*discoveryv1.EndpointSlice{{ObjectMeta: metav1.ObjectMeta{Name: "of-" + cluster}, Endpoints: make([]discoveryv1.Endpoint, 2)}}
+		s := []*discoveryv1.EndpointSlice{{ObjectMeta: metav1.ObjectMeta{Name: "of-" + cluster},
+			Endpoints: make([]discoveryv1.Endpoint, 2)}}
 		in.records = append(in.records, r)
 		if cluster == "east" {
 			in.own.Result = export.Result{Record: &v1alpha1.ExportedService{Spec: r.Spec}, Local: s}
@@ -108,7 +109,8 @@ func TestDistribution(t *testing.T) {
 	}
 }
 
-// What a plan makes of its inputs, without any API server (docs/spec/controller.md 8.2, docs/spec/controller.md 9.2, docs/spec/controller.md 9.6).
+// What a plan makes of its inputs, without any API server (docs/spec/controller.md 8.2, docs/spec/controller.md 9.2,
+// docs/spec/controller.md 9.6).
 func TestPlan(t *testing.T) {
 	annotate := func(key, value string) func(*inputs) {
 		return func(in *inputs) { in.namespace.Annotations = map[string]string{key: value} }
@@ -129,14 +131,17 @@ func TestPlan(t *testing.T) {
 		{name: "a namespace of the broker", ports: all,
 			change: func(in *inputs) { in.namespace.Labels = map[string]string{apibroker.LabelClusterID: "west"} },
 			want:   "(west db.shop namespace) (north db.shop namespace)"},
-		{name: "what a namespace does not accept is in conflict nevertheless", ports: map[string]int32{"west": 1, "north": 2, "east": 2},
+		{name: "what a namespace does not accept is in conflict nevertheless",
+			ports:  map[string]int32{"west": 1, "north": 2, "east": 2},
 			change: annotate(apibroker.AnnotationAllowedSources, "north,east"),
 			want:   "east:of-east north:of-north PortConflict (west db.shop namespace)"},
-		{name: "an annotation that is malformed", ports: map[string]int32{"west": 1}, change: annotate(apibroker.AnnotationAffinity, "moon"),
-			want: "west:of-west (this cluster Namespace shop selector)"},
+		{name: "an annotation that is malformed", ports: map[string]int32{"west": 1},
+			change: annotate(apibroker.AnnotationAffinity, "moon"),
+			want:   "west:of-west (this cluster Namespace shop selector)"},
 		{name: "an export to others", ports: all, change: func(in *inputs) {
 			in.records[1].Spec.ToClusters = toProperty("tier", "gold")
-			in.reach = map[string]map[string]string{"east": {"tier": "lead"}, "north": {"tier": "gold"}, "west": {"tier": "gold"}}
+			in.reach = map[string]map[string]string{"east": {"tier": "lead"}, "north": {"tier": "gold"},
+				"west": {"tier": "gold"}}
 		}, want: "east:of-east west:of-west"},
 		{name: "no room", ports: all, limit: 1, want: "east:of-east (west db.shop limit) (north db.shop limit)"},
 		{name: "room for the endpoints of one", ports: all,
@@ -163,7 +168,8 @@ func TestPlan(t *testing.T) {
 		if !reflect.DeepEqual(made[0], made[1]) || !reflect.DeepEqual(in, same) {
 			t.Errorf("%s: another plan of the same inputs differs, or a plan changes its inputs", tt.name)
 		}
-		if families := made[0].cluster.Families; !slices.Equal(families, []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}) {
+		if families := made[0].cluster.Families; !slices.Equal(families,
+			[]corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}) {
 			t.Errorf("%s: families = %v, want both while those of this cluster are unknown", tt.name, families)
 		}
 	}
@@ -180,11 +186,15 @@ func TestTaken(t *testing.T) {
 	}{
 		{name: "unknown", shares: map[string]share{"west": unknown}, want: "west"},
 		{name: "not accepted", sources: "north", shares: map[string]share{"west": unknown, "north": unknown}, want: "north"},
-		{name: "known and not accepted is rejected later", sources: "north", shares: map[string]share{"west": {}}, want: "west"},
+		{name: "known and not accepted is rejected later", sources: "north", shares: map[string]share{"west": {}},
+			want: "west"},
 		{name: "silent and alone", silent: liveness.ActRemove, shares: map[string]share{"west": unknown}, want: "west"},
-		{name: "a last resort", silent: liveness.ActLastResort, shares: map[string]share{"west": unknown, "north": {}}, want: "north west"},
-		{name: "silent beside another", silent: liveness.ActRemove, shares: map[string]share{"west": unknown, "north": {}}, want: "north"},
-		{name: "silent and kept", silent: liveness.ActKeep, shares: map[string]share{"west": unknown, "north": {}}, want: "north west"},
+		{name: "a last resort", silent: liveness.ActLastResort, shares: map[string]share{"west": unknown, "north": {}},
+			want: "north west"},
+		{name: "silent beside another", silent: liveness.ActRemove, shares: map[string]share{"west": unknown, "north": {}},
+			want: "north"},
+		{name: "silent and kept", silent: liveness.ActKeep, shares: map[string]share{"west": unknown, "north": {}},
+			want: "north west"},
 	} {
 		in := planInputs(nil)
 		if tt.silent != "" {

@@ -21,14 +21,16 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/logtest"
 )
 
-// docs/spec/controller.md 4, as it holds for an import that stays as it is: which ports of our own count under which name.
+// docs/spec/controller.md 4, as it holds for an import that stays as it is: which ports of our own count under which
+// name.
 func TestOwnContribution(t *testing.T) {
 	port := func(name string, number int32) v1alpha1.ServicePort {
 		return v1alpha1.ServicePort{Name: name, Protocol: corev1.ProtocolTCP, Port: number}
 	}
 	imp := &mcsv1beta1.ServiceImport{Spec: mcsv1beta1.ServiceImportSpec{
 		Type: mcsv1beta1.ClusterSetIP, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
-		Ports: []mcsv1beta1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80}, {Protocol: corev1.ProtocolTCP, Port: 443}},
+		Ports: []mcsv1beta1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80},
+			{Protocol: corev1.ProtocolTCP, Port: 443}},
 	}}
 	derived := &corev1.Service{Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{
 		{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80}, {Name: "tcp-443", Protocol: corev1.ProtocolTCP, Port: 443},
@@ -45,9 +47,11 @@ func TestOwnContribution(t *testing.T) {
 		{name: "unknown", own: []v1alpha1.ServicePort{port("new", 81), port("http", 80)}, want: "http=http"},
 		{name: "none known", own: []v1alpha1.ServicePort{port("new", 81)}, want: "PortConflict"},
 	} {
-		r := ownContribution(imp, derived, merge.Merge(db, []merge.Record{{Cluster: "east", Spec: v1alpha1.ExportedServiceSpec{
-			Namespace: "shop", Name: "db", Type: v1alpha1.ClusterSetIP, IPFamilies: imp.Spec.IPFamilies, Ports: tt.own, ExportCreated: metav1.Now(),
-		}}}, merge.Options{}))
+		r := ownContribution(imp, derived, merge.Merge(db, []merge.Record{{Cluster: "east",
+			Spec: v1alpha1.ExportedServiceSpec{
+				Namespace: "shop", Name: "db", Type: v1alpha1.ClusterSetIP, IPFamilies: imp.Spec.IPFamilies, Ports: tt.own,
+				ExportCreated: metav1.Now(),
+			}}}, merge.Options{}))
 		if len(r.Members) != 1 || len(r.Import.Spec.Ports) != 2 {
 			t.Fatalf("%s: result = %+v, want one member, and the ports of the import", tt.name, r)
 		}
@@ -114,23 +118,29 @@ func TestReadiness(t *testing.T) {
 		failure error
 		want    string
 	}{
-		{name: "ready", spec: mcsv1beta1.ServiceImportSpec{IPs: []string{"10.0.0.1"}, Ports: port}, derived: true, want: "True Ready The service can be used in this cluster."},
-		{name: "no address wanted", spec: mcsv1beta1.ServiceImportSpec{Ports: port}, want: "True Ready The service can be used in this cluster."},
+		{name: "ready", spec: mcsv1beta1.ServiceImportSpec{IPs: []string{"10.0.0.1"}, Ports: port}, derived: true,
+			want: "True Ready The service can be used in this cluster."},
+		{name: "no address wanted", spec: mcsv1beta1.ServiceImportSpec{Ports: port},
+			want: "True Ready The service can be used in this cluster."},
 		{name: "headless without ports", spec: mcsv1beta1.ServiceImportSpec{Type: mcsv1beta1.Headless}, wanted: true,
 			want: "True Ready The service can be used in this cluster."},
 		{name: "other families", local: []corev1.IPFamily{v6}, spec: mcsv1beta1.ServiceImportSpec{Ports: port},
 			want: "False IPFamilyNotSupported The service has IPv4, and this cluster has IPv6. [import-families]"},
-		{name: "name taken", taken: []string{"Service shop/a", "Service shop/b"}, spec: mcsv1beta1.ServiceImportSpec{Ports: port},
+		{name: "name taken", taken: []string{"Service shop/a", "Service shop/b"},
+			spec: mcsv1beta1.ServiceImportSpec{Ports: port},
 			want: "False Pending Waiting for a name that is taken by an object which is not ours: Service shop/a, Service shop/b. [import-pending]"},
 		{name: "no address yet", derived: true, spec: mcsv1beta1.ServiceImportSpec{Ports: port},
 			want: "False Pending Waiting for the addresses of the derived Service. [import-pending]"},
-		{name: "a Service that fails", derived: true, failure: errors.New("no"), spec: mcsv1beta1.ServiceImportSpec{Ports: port},
+		{name: "a Service that fails", derived: true, failure: errors.New("no"),
+			spec: mcsv1beta1.ServiceImportSpec{Ports: port},
 			want: "False Pending Waiting for the derived Service: the last attempt to write it failed and is repeated. [import-pending]"},
 		{name: "nothing allocated", wanted: true, spec: mcsv1beta1.ServiceImportSpec{Ports: port},
 			want: "False Pending Waiting for an exporter to claim a clusterset IP. [import-pending]"},
-		{name: "reached on no node", want: "True Ready The service has its addresses, but connections to them fail: its internalTrafficPolicy is Local, " +
-			"and no node of this cluster has an endpoint of it.",
-			spec: mcsv1beta1.ServiceImportSpec{IPs: []string{"10.0.0.1"}, Ports: port, InternalTrafficPolicy: new(corev1.ServiceInternalTrafficPolicyLocal)}},
+		{name: "reached on no node",
+			want: "True Ready The service has its addresses, but connections to them fail: its internalTrafficPolicy is Local, " +
+				"and no node of this cluster has an endpoint of it.",
+			spec: mcsv1beta1.ServiceImportSpec{IPs: []string{"10.0.0.1"}, Ports: port,
+				InternalTrafficPolicy: new(corev1.ServiceInternalTrafficPolicyLocal)}},
 		{name: "no port", want: "False Pending Waiting for a port: the exports have none. [import-pending]"},
 	} {
 		if tt.spec.Type == "" {
@@ -158,7 +168,8 @@ func TestObjects(t *testing.T) {
 	slice := func(name, version string) *discoveryv1.EndpointSlice {
 		return &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: version}}
 	}
-	os := newObjects(merge.Objects{Slices: []*discoveryv1.EndpointSlice{slice("a", "1"), slice("b", "1"), slice("c", "1")}})
+	os := newObjects(merge.Objects{Slices: []*discoveryv1.EndpointSlice{slice("a", "1"), slice("b", "1"),
+		slice("c", "1")}})
 	check := func(what string, want ...string) {
 		t.Helper()
 		var got []string
@@ -204,7 +215,8 @@ func TestRejections(t *testing.T) {
 	rs := NewRejections(&logtest.Recorder{}, metrics.New(nil, metrics.Labels{}))
 	var named int
 	for n := range maxNamed + 10 {
-		r := merge.Rejection{Cluster: "west", Object: types.NamespacedName{Name: fmt.Sprint(n)}.String(), Reason: merge.BadSlice}
+		r := merge.Rejection{Cluster: "west", Object: types.NamespacedName{Name: fmt.Sprint(n)}.String(),
+			Reason: merge.BadSlice}
 		first, last := rs.first(r)
 		if again, _ := rs.first(r); again {
 			t.Fatal("a rejection is logged twice")

@@ -24,7 +24,8 @@ func TestReach(t *testing.T) {
 
 	changed := func() bool {
 		r := i.Broker.Records(db)
-		return len(r) > 0 && len(r[len(r)-1].Spec.ToClusters) > 0 && r[len(r)-1].Spec.ToClusters[0].MatchProperties[0].Name == "tier"
+		return len(r) > 0 && len(r[len(r)-1].Spec.ToClusters) > 0 &&
+			r[len(r)-1].Spec.ToClusters[0].MatchProperties[0].Name == "tier"
 	}
 	record.Spec.ToClusters = toProperty("tier", "gold")
 	b.Update(record)
@@ -37,7 +38,8 @@ func TestReach(t *testing.T) {
 
 	b.Create(memberenv.NewExport(db), memberenv.NewService(db))
 	other := north.record()
-	other.Spec.Ports, other.Spec.ToClusters = []v1alpha1.ServicePort{{Name: "other", Protocol: "TCP", Port: 1}}, toProperty("cluster.clusterset.k8s.io", "west")
+	other.Spec.Ports, other.Spec.ToClusters = []v1alpha1.ServicePort{{Name: "other", Protocol: "TCP", Port: 1}},
+		toProperty("cluster.clusterset.k8s.io", "west")
 	b.Create(other)
 	i.do("our export", func() bool {
 		return i.Member.Export(db) != nil && i.Member.Service(db) != nil && len(i.Broker.Records(db)) == 2
@@ -58,7 +60,8 @@ func TestReach(t *testing.T) {
 	}
 }
 
-// checkConflict wants the ports of our export in conflict in north and west, which the third export reaches, and not here.
+// checkConflict wants the ports of our export in conflict in north and west, which the third export reaches, and not
+// here.
 func (i importing) checkConflict() {
 	i.Helper()
 	c := meta.FindStatusCondition(i.Member.Export(db).Status.Conditions, "Conflict")

@@ -15,10 +15,11 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
-// readiness returns the condition Ready of the import (docs/spec/controller.md 6). o are the desired objects; taken are the
-// names of those that exist and are not ours; failure is why the derived Service could not be written.
+// readiness returns the condition Ready of the import (docs/spec/controller.md 6). o are the desired objects; taken are
+// the names of those that exist and are not ours; failure is why the derived Service could not be written.
 //
-// The condition has no observedGeneration: only we write the spec, so with one each change of the spec would be two writes.
+// The condition has no observedGeneration: only we write the spec, so with one each change of the spec would be two
+// writes.
 func readiness(p plan, o merge.Objects, taken []string, failure error) metav1.Condition {
 	spec := &o.Import.Spec
 	pending := func(format string, args ...any) metav1.Condition {
@@ -26,8 +27,9 @@ func readiness(p plan, o merge.Objects, taken []string, failure error) metav1.Co
 	}
 	switch families := p.result.Families(p.cluster.Families); {
 	case len(families) == 0:
-		return notReady(mcsv1beta1.ServiceImportReasonIPFamilyNotSupported, fmt.Sprintf("The service has %s, and this cluster has %s.",
-			familyText(p.result.Import.Spec.IPFamilies), familyText(p.cluster.Families)))
+		return notReady(mcsv1beta1.ServiceImportReasonIPFamilyNotSupported,
+			fmt.Sprintf("The service has %s, and this cluster has %s.",
+				familyText(p.result.Import.Spec.IPFamilies), familyText(p.cluster.Families)))
 	case len(taken) > 0:
 		return pending("Waiting for a name that is taken by an object which is not ours: %s.", strings.Join(taken, ", "))
 	case failure != nil && !p.result.Routed():
@@ -42,7 +44,9 @@ func readiness(p plan, o merge.Objects, taken []string, failure error) metav1.Co
 	message := "The service can be used in this cluster."
 	switch {
 	case failure != nil && !slices.Equal(spec.IPs, p.result.Import.Spec.IPs):
-		message = fmt.Sprintf("The service keeps the addresses that it has, as the derived Service cannot carry its clusterset IPs: %s.", whyFailed(failure))
+		message = fmt.Sprintf(
+			"The service keeps the addresses that it has, as the derived Service cannot carry its clusterset IPs: %s.",
+			whyFailed(failure))
 	case failure != nil:
 		// Other members have the addresses, too, and something else than the Service may route them here.
 		message = fmt.Sprintf("The service has its addresses, but no derived Service routes them: %s.", whyFailed(failure))

@@ -9,13 +9,13 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/metrics"
 )
 
-// maxNamed is how many rejections of one cluster are logged: a cluster that writes only such objects must not hide those of
-// others in the log. All are counted.
+// maxNamed is how many rejections of one cluster are logged: a cluster that writes only such objects must not hide
+// those of others in the log. All are counted.
 const maxNamed = 1_000
 
-// Rejections counts what members wrote and what is not accepted, and logs each such object and reason once, and of this cluster's own objects
-// also each detail (docs/spec/controller.md 9): who corrects a value learns that the next one is bad, too. The methods may be called by several
-// goroutines.
+// Rejections counts what members wrote and what is not accepted, and logs each such object and reason once, and of this
+// cluster's own objects also each detail (docs/spec/controller.md 9): who corrects a value learns that the next one is
+// bad, too. The methods may be called by several goroutines.
 type Rejections struct {
 	log     logging.Logger
 	metrics *metrics.Metrics
@@ -63,8 +63,8 @@ func codeOf(r merge.Rejection) reason.Code {
 	return reason.Of(reason.RejectedOthers, string(r.Reason))
 }
 
-// first reports whether this is the first rejection of its kind and there is room to remember it; last reports that there is
-// no more room for this cluster.
+// first reports whether this is the first rejection of its kind and there is room to remember it; last reports that
+// there is no more room for this cluster.
 func (rs *Rejections) first(r merge.Rejection) (first, last bool) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()

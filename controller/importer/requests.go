@@ -40,7 +40,8 @@ type writerConfig struct {
 	retry       func(types.NamespacedName, time.Duration)
 }
 
-// requests write the objects of one service, one at a time, and serve one reconcile. What exists follows from the responses.
+// requests write the objects of one service, one at a time, and serve one reconcile. What exists follows from the
+// responses.
 //
 // The API server may reject or change an object on every write: an admission webhook changes it, or it is invalid. Call
 // [requests.inVain] before a write. It compares fingerprints:
@@ -49,8 +50,8 @@ type writerConfig struct {
 //	asked for, still differs  in vain, and remembered in [responses], also for later reconciles
 //	remembered                in vain, until what is asked for or what exists is different
 //
-// A request that was noted and is not made after all, or that meets an object which someone else has changed, is dropped from the notes:
-// it says nothing about what the API server keeps.
+// A request that was noted and is not made after all, or that meets an object which someone else has changed, is
+// dropped from the notes: it says nothing about what the API server keeps.
 type requests struct {
 	writerConfig
 	svc   types.NamespacedName
@@ -58,8 +59,8 @@ type requests struct {
 	asked map[string]string // fingerprints of what was asked for in this reconcile, by name of the object
 }
 
-// inVain reports whether the API server keeps an object different from what is asked for. It is logged once in the life of an import:
-// other members may change the desired object as often as they like.
+// inVain reports whether the API server keeps an object different from what is asked for. It is logged once in the life
+// of an import: other members may change the desired object as often as they like.
 func (r *requests) inVain(name, asked, found string) bool {
 	last, remembered := r.responses.of(r.svc, name)
 	switch {
@@ -147,8 +148,8 @@ func (r *requests) patchAs(ctx context.Context, name string, o apiserver.Object)
 	return r.rejected(name, o, err)
 }
 
-// applyStatus writes the status of an object, which has this name among the responses. It is not written if the object is another one by now: then
-// that is read.
+// applyStatus writes the status of an object, which has this name among the responses. It is not written if the object
+// is another one by now: then that is read.
 func (r *requests) applyStatus(ctx context.Context, name string, o apiserver.Object) (written bool, err error) {
 	switch err := r.member.Client().Apply(ctx, o, wellknown.ManagerImporter, "status"); {
 	case apierrors.IsConflict(err) || apierrors.IsNotFound(err):
@@ -194,7 +195,8 @@ func (r *requests) deleteAll(ctx context.Context, o merge.Objects) error {
 	return err
 }
 
-// rejected remembers and logs that the API server rejects a slice as invalid: that must not stop the other objects. It returns any other error.
+// rejected remembers and logs that the API server rejects a slice as invalid: that must not stop the other objects. It
+// returns any other error.
 func (r *requests) rejected(name string, o apiserver.Object, err error) error {
 	if _, slice := o.(*discoveryv1.EndpointSlice); !slice || !apierrors.IsInvalid(err) {
 		return err

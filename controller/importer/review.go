@@ -9,7 +9,8 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/safety"
 )
 
-// Kept returns, by cluster, the number of services with objects that stay imported although the broker lacks them: 0 for the other members.
+// Kept returns, by cluster, the number of services with objects that stay imported although the broker lacks them: 0
+// for the other members.
 func (i *Importer) Kept() map[string]int {
 	services := i.kept.services()
 	for _, m := range i.cfg.Broker.Members() {
@@ -20,12 +21,15 @@ func (i *Importer) Kept() map[string]int {
 	return services
 }
 
-// Review sets the reason [safety.LostMembers] while services stay imported from clusters without Member, which cannot write them again.
+// Review sets the reason [safety.LostMembers] while services stay imported from clusters without Member, which cannot
+// write them again.
 func (i *Importer) Review() {
-	unjoined := slices.DeleteFunc(slices.Sorted(maps.Keys(i.kept.services())), func(c string) bool { return i.cfg.Broker.Member(c) != nil })
+	unjoined := slices.DeleteFunc(slices.Sorted(maps.Keys(i.kept.services())),
+		func(c string) bool { return i.cfg.Broker.Member(c) != nil })
 	detail := ""
 	if len(unjoined) > 0 {
-		detail = fmt.Sprintf("the broker has no Member of %s: join again there, or, if that cluster is gone for good, remove it; what is imported from there stays",
+		detail = fmt.Sprintf(
+			"the broker has no Member of %s: join again there, or, if that cluster is gone for good, remove it; what is imported from there stays",
 			strings.Join(unjoined, ", "))
 	}
 	i.cfg.Freezes.Set(safety.LostMembers, detail)

@@ -20,7 +20,8 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/selection"
 )
 
-// preferences are the selectors that an import follows, and what they match (docs/spec/selection.md 1). The zero value prefers no cluster.
+// preferences are the selectors that an import follows, and what they match (docs/spec/selection.md 1). The zero value
+// prefers no cluster.
 type preferences struct {
 	selectors string // their text
 	results   selection.Results
@@ -44,8 +45,9 @@ func writtenPreferences(imp *mcsv1beta1.ServiceImport) preferences {
 		return preferences{}
 	}
 	return preferences{
-		selectors: imp.Annotations[apibroker.AnnotationSelectors], results: selection.ParseResults(imp.Annotations[apibroker.AnnotationResults]),
-		weights: imp.Annotations[apibroker.AnnotationWeights],
+		selectors: imp.Annotations[apibroker.AnnotationSelectors],
+		results:   selection.ParseResults(imp.Annotations[apibroker.AnnotationResults]),
+		weights:   imp.Annotations[apibroker.AnnotationWeights],
 	}
 }
 
@@ -58,9 +60,9 @@ const (
 	dns              // the import has no address: its name has those of the endpoints, whatever the port and family
 )
 
-// consumer returns what follows the preferences in an import with its derived Service, which may be nil. With "internalTrafficPolicy: Local" proxies
-// reach endpoints of their own node alone by cluster IPs, but all of them by addresses of a load balancer, which clusterset IPs are. Without a
-// Service there are no proxies.
+// consumer returns what follows the preferences in an import with its derived Service, which may be nil. With
+// "internalTrafficPolicy: Local" proxies reach endpoints of their own node alone by cluster IPs, but all of them by
+// addresses of a load balancer, which clusterset IPs are. Without a Service there are no proxies.
 func (p preferences) consumer(imp *mcsv1beta1.ServiceImport, s *corev1.Service) consumer {
 	local := s != nil && s.Spec.Type != corev1.ServiceTypeLoadBalancer &&
 		s.Spec.InternalTrafficPolicy != nil && *s.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal
@@ -75,7 +77,8 @@ func (p preferences) consumer(imp *mcsv1beta1.ServiceImport, s *corev1.Service) 
 	return proxies
 }
 
-// choices remember which rank each port of each service uses. The methods may be called by several goroutines, each for another service.
+// choices remember which rank each port of each service uses. The methods may be called by several goroutines, each for
+// another service.
 type choices struct {
 	hold time.Duration // how long an earlier rank must have had an endpoint before it is used again
 
@@ -162,9 +165,11 @@ func (cs *choices) set(svc types.NamespacedName, c choice) {
 	cs.of[svc] = c
 }
 
-// choose decides which clusters are in use, for proxies port by port, and hides the rest of desired, which it changes: a slice of which no port is in
-// use as a whole, and of others those ports. now is what exists. It returns the time after which to choose again, 0 for none.
-func (cs *choices) choose(svc types.NamespacedName, p preferences, c consumer, desired []*discoveryv1.EndpointSlice, now merge.Objects) time.Duration {
+// choose decides which clusters are in use, for proxies port by port, and hides the rest of desired, which it changes:
+// a slice of which no port is in use as a whole, and of others those ports. now is what exists. It returns the time
+// after which to choose again, 0 for none.
+func (cs *choices) choose(svc types.NamespacedName, p preferences, c consumer, desired []*discoveryv1.EndpointSlice,
+	now merge.Objects) time.Duration {
 	was := cs.get(svc)
 	if was.selectors != p.selectors {
 		was = choice{}
@@ -179,7 +184,9 @@ func (cs *choices) choose(svc types.NamespacedName, p preferences, c consumer, d
 		ranks := p.results.Ranks(clustersOf(desired, has))
 		last, known := was.ports[key]
 		if !known && resumes {
-			last = resume(ranks, clustersOf(now.Slices, func(e *discoveryv1.EndpointSlice) bool { return has(e) && !merge.IsHidden(e) }))
+			last = resume(ranks, clustersOf(now.Slices, func(e *discoveryv1.EndpointSlice) bool {
+				return has(e) && !merge.IsHidden(e)
+			}))
 		}
 		eligible := c.eligible(desired, has)
 		f, left := last.Next(ranks, eligible, at, cs.hold)
@@ -224,7 +231,8 @@ func (c portChoice) sinceOf(used []string, now time.Time) time.Time {
 	return now
 }
 
-// hide takes out of a slice the ports for which its cluster is not in use; if those are all its ports, it hides the slice as it is.
+// hide takes out of a slice the ports for which its cluster is not in use; if those are all its ports, it hides the
+// slice as it is.
 func hide(e *discoveryv1.EndpointSlice, used map[port][]string) {
 	inUse := slices.DeleteFunc(slices.Clone(e.Ports), func(p discoveryv1.EndpointPort) bool {
 		return !slices.Contains(used[keyOf(e, p)], e.Labels[mcsv1beta1.LabelSourceCluster])
@@ -236,12 +244,16 @@ func hide(e *discoveryv1.EndpointSlice, used map[port][]string) {
 	merge.Hide(e)
 }
 
-// eligible returns the clusters that can be used, of those that have such a slice: with an endpoint that is ready. If no endpoint is, proxies also take
-// endpoints that terminate and still serve; so a cluster that is drained is left while its Pods still accept connections.
+// eligible returns the clusters that can be used, of those that have such a slice: with an endpoint that is ready. If
+// no endpoint is, proxies also take endpoints that terminate and still serve; so a cluster that is drained is left
+// while its Pods still accept connections.
 func (c consumer) eligible(all []*discoveryv1.EndpointSlice, has func(*discoveryv1.EndpointSlice) bool) []string {
 	with := func(counts func(discoveryv1.EndpointConditions) bool) []string {
 		return clustersOf(all, func(e *discoveryv1.EndpointSlice) bool {
-			return has(e) && slices.ContainsFunc(e.Endpoints, func(ep discoveryv1.Endpoint) bool { return counts(ep.Conditions) })
+			return has(e) && slices.ContainsFunc(e.Endpoints, func(ep discoveryv1.Endpoint) bool {
+				return counts(
+					ep.Conditions)
+			})
 		})
 	}
 	clusters := with(apibroker.IsReady)

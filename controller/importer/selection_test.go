@@ -31,19 +31,22 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/memberenv"
 )
 
-// docs/spec/selection.md 3, docs/spec/selection.md 4: clusters that are not selected are hidden from proxies; others are shown before, and each
-// slice is written once.
+// docs/spec/selection.md 3, docs/spec/selection.md 4: clusters that are not selected are hidden from proxies; others
+// are shown before, and each slice is written once.
 func checkSelection(b *env, west partner) {
 	b.Helper()
 	i := b.start(func(*Config) {})
 	i.affinity("local")
-	exp, service, source := memberenv.NewExport(db), memberenv.NewService(db), memberenv.NewSourceSlice(db, "db-1", "10.1.0.1")
+	exp, service, source := memberenv.NewExport(db), memberenv.NewService(db),
+		memberenv.NewSourceSlice(db, "db-1", "10.1.0.1")
 	record, slice := west.record(), west.slice("a", "10.2.0.1")
 	b.Create(record, slice, exp, service, source)
 	got := i.do("both", func() bool {
-		return i.addressOf("west") != "" && i.Member.Export(db) != nil && i.Member.Service(db) != nil && len(i.Member.SourceSlices(db)) == 1
+		return i.addressOf("west") != "" && i.Member.Export(db) != nil && i.Member.Service(db) != nil &&
+			len(i.Member.SourceSlices(db)) == 1
 	})
-	i.Expect("a new service", got, newImportWrite, newServiceWrite, importWrite, newSliceWrite, newSliceWrite, importStatus, statusWrite)
+	i.Expect("a new service", got, newImportWrite, newServiceWrite, importWrite, newSliceWrite, newSliceWrite,
+		importStatus, statusWrite)
 	i.checkShown("east")
 	imp := i.read().Import
 	if got, want := imp.Annotations[apibroker.AnnotationResults], `[["east"]]`; got != want {
@@ -117,8 +120,8 @@ func (i importing) failOver(source *discoveryv1.EndpointSlice) importing {
 	return i.besideTaken(source, toWest)
 }
 
-// besideTaken lets the name of a slice of this cluster, which is preferred, be taken by an object that is not ours, so that it is never shown: the
-// others are not hidden meanwhile. At first it is shown, and so it is in the end.
+// besideTaken lets the name of a slice of this cluster, which is preferred, be taken by an object that is not ours, so
+// that it is never shown: the others are not hidden meanwhile. At first it is shown, and so it is in the end.
 func (i importing) besideTaken(source *discoveryv1.EndpointSlice, toWest []string) importing {
 	i.Helper()
 	i.Expect("our own Pods go again", i.ready(source, false), toWest...)
@@ -133,19 +136,21 @@ func (i importing) besideTaken(source *discoveryv1.EndpointSlice, toWest []strin
 	i.Await("the hidden slice is gone", func() bool { return len(i.Member.ImportedSlices(db)) == 1 })
 	i.ready(source, true)
 	i.checkShown("west")
-	i.Expect("again", slices.DeleteFunc(i.do("", always), func(w string) bool { return w == newSliceWrite })) // which is tried
+	// which is tried
+	i.Expect("again", slices.DeleteFunc(i.do("", always), func(w string) bool { return w == newSliceWrite }))
 	i.Delete(taken)
 	i.Expect("the name is free", i.do("", always), newSliceWrite, toWest[0], importStatus)
 	i.checkShown("east")
 	return i
 }
 
-// checkRegion publishes the region of this cluster, and selects by that of both: docs/spec/selection.md 2. It leaves the broker with an older
-// CRD, which has no properties.
+// checkRegion publishes the region of this cluster, and selects by that of both: docs/spec/selection.md 2. It leaves
+// the broker with an older CRD, which has no properties.
 func (i importing) checkRegion(west partner) {
 	i.Helper()
 	property := func(name, value string) *aboutv1beta1.ClusterProperty {
-		return &aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: aboutv1beta1.ClusterPropertySpec{Value: value}}
+		return &aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec: aboutv1beta1.ClusterPropertySpec{Value: value}}
 	}
 	region := []v1alpha1.Property{{Name: about.RegionName, Value: "eu"}}
 	i.Create(property(about.RegionName, "eu"), property("too.long", strings.Repeat("x", apibroker.MaxPropertyValue+1)))
@@ -162,7 +167,8 @@ func (i importing) checkRegion(west partner) {
 		i.Fatal(err)
 	}
 	i.affinity("region")
-	i.Expect("both in one region", i.do("region of west", func() bool { return len(i.Broker.Member(west.id).Status.Properties) == 1 }), importWrite)
+	i.Expect("both in one region", i.do("region of west",
+		func() bool { return len(i.Broker.Member(west.id).Status.Properties) == 1 }), importWrite)
 	if got, want := i.read().Import.Annotations[apibroker.AnnotationResults], `[["east"],["east","west"]]`; got != want {
 		i.Errorf("results = %s, want %s", got, want)
 	}
@@ -171,15 +177,19 @@ func (i importing) checkRegion(west partner) {
 	i.publishAs("v2", func() bool { return i.Log.Count("the status of this member is not published: ") > 0 })
 }
 
-// checkExporters has west, whose export is the oldest, prefer west: docs/spec/selection.md 5. What the namespace asks for, region at first and
-// then none, counts before that.
+// checkExporters has west, whose export is the oldest, prefer west: docs/spec/selection.md 5. What the namespace asks
+// for, region at first and then none, counts before that.
 func (i importing) checkExporters(record *v1alpha1.ExportedService) {
 	i.Helper()
-	west := []v1alpha1.ClusterSelector{{MatchProperties: []v1alpha1.Property{{Name: "cluster.clusterset.k8s.io", Value: "west"}}}}
+	west := []v1alpha1.ClusterSelector{{MatchProperties: []v1alpha1.Property{{Name: "cluster.clusterset.k8s.io",
+		Value: "west"}}}}
 	record.Spec.ClusterSelectors = west
 	i.Update(record)
 	i.do("selectors of west", func() bool {
-		return slices.ContainsFunc(i.Broker.Records(db), func(r merge.Record) bool { return len(r.Spec.ClusterSelectors) == 1 })
+		return slices.ContainsFunc(i.Broker.Records(db), func(r merge.Record) bool {
+			return len(
+				r.Spec.ClusterSelectors) == 1
+		})
 	})
 	i.checkShown("east")
 
@@ -188,14 +198,20 @@ func (i importing) checkExporters(record *v1alpha1.ExportedService) {
 	i.checkShown("east", "west")
 
 	i.edit(&corev1.Namespace{}, "shop", fmt.Sprintf(`{"metadata":{"annotations":{%q:null}}}`, apibroker.AnnotationAffinity))
-	i.Await("no annotation", func() bool { return i.Member.Namespace("shop").Annotations[apibroker.AnnotationAffinity] == "" })
+	i.Await("no annotation", func() bool {
+		return i.Member.Namespace(
+			"shop").Annotations[apibroker.AnnotationAffinity] == ""
+	})
 	off := i.with(func(c *Config) { c.ExportedAffinity = false })
 	off.do("", always)
 	off.checkShown("east", "west")
 	i.affinity("none")
 
 	i.edit(&corev1.Namespace{}, "shop", fmt.Sprintf(`{"metadata":{"annotations":{%q:null}}}`, apibroker.AnnotationAffinity))
-	i.Await("no annotation", func() bool { return i.Member.Namespace("shop").Annotations[apibroker.AnnotationAffinity] == "" })
+	i.Await("no annotation", func() bool {
+		return i.Member.Namespace(
+			"shop").Annotations[apibroker.AnnotationAffinity] == ""
+	})
 	i.do("", always)
 	i.checkShown("west")
 	imp := i.read().Import
@@ -216,9 +232,10 @@ func (i importing) checkProtocol(record *v1alpha1.ExportedService, slice *discov
 		i.Update(slice)
 		i.do(string(protocol), func() bool {
 			all := i.Broker.Slices(db, "west")
-			return len(all) == 1 && *all[0].Ports[0].Protocol == protocol && slices.ContainsFunc(i.Broker.Records(db), func(r merge.Record) bool {
-				return r.Cluster == "west" && r.Spec.Ports[0].Protocol == protocol
-			})
+			return len(all) == 1 && *all[0].Ports[0].Protocol == protocol &&
+				slices.ContainsFunc(i.Broker.Records(db), func(r merge.Record) bool {
+					return r.Cluster == "west" && r.Spec.Ports[0].Protocol == protocol
+				})
 		})
 		for _, e := range i.read().Slices {
 			if e.Name == imported("west", "a") && (len(e.Ports) != 1 || *e.Ports[0].Protocol != protocol) {
@@ -238,14 +255,15 @@ func orNull(s string) string {
 	return fmt.Sprintf("%q", s)
 }
 
-// checkHints has traffic prefer its own zone: docs/spec/controller.md 5.6. An endpoint without a zone takes no hint from others, and their
-// slices are not written. In a Namespace that prefers no zone there are no hints.
+// checkHints has traffic prefer its own zone: docs/spec/controller.md 5.6. An endpoint without a zone takes no hint
+// from others, and their slices are not written. In a Namespace that prefers no zone there are no hints.
 func (i importing) checkHints(record *v1alpha1.ExportedService, slice, source *discoveryv1.EndpointSlice) {
 	i.Helper()
 	record.Spec.TrafficDistribution, slice.Endpoints[0].Zone = new(corev1.ServiceTrafficDistributionPreferClose), new("a")
 	i.Update(record)
 	i.Update(slice)
-	for _, tt := range []struct{ zone, ofNamespace, want string }{{zone: "b", want: "a b"}, {want: "a"}, {zone: "b", ofNamespace: "none"}} {
+	for _, tt := range []struct{ zone, ofNamespace, want string }{{zone: "b", want: "a b"}, {want: "a"},
+		{zone: "b", ofNamespace: "none"}} {
 		i.edit(&corev1.Namespace{}, "shop", fmt.Sprintf(`{"metadata":{"annotations":{%q:%s}}}`, apibroker.AnnotationTrafficDistribution, orNull(tt.ofNamespace)))
 		if source.Endpoints[0].Zone = nil; tt.zone != "" {
 			source.Endpoints[0].Zone = &tt.zone
@@ -267,7 +285,8 @@ func (i importing) checkHints(record *v1alpha1.ExportedService, slice, source *d
 		}
 		slices.Sort(zones)
 		if got := strings.Join(zones, " "); got != tt.want {
-			i.Errorf("own zone %q, distribution of the Namespace %q: hints for %q, want %q", tt.zone, tt.ofNamespace, got, tt.want)
+			i.Errorf("own zone %q, distribution of the Namespace %q: hints for %q, want %q", tt.zone, tt.ofNamespace, got,
+				tt.want)
 		}
 		if tt.zone == "" {
 			i.Expect("no zone", written, importedWrite("PATCH", "east", "db-1"))
@@ -297,13 +316,16 @@ func (i importing) checkWithoutAddress(source *discoveryv1.EndpointSlice) {
 	none.checkWeights()
 
 	i.edit(&corev1.Namespace{}, "shop", fmt.Sprintf(`{"metadata":{"annotations":{%q:null}}}`, apibroker.AnnotationAffinity))
-	i.Await("no annotation", func() bool { return i.Member.Namespace("shop").Annotations[apibroker.AnnotationAffinity] == "" })
+	i.Await("no annotation", func() bool {
+		return i.Member.Namespace(
+			"shop").Annotations[apibroker.AnnotationAffinity] == ""
+	})
 	i.do("", always)
 	i.checkShown("west")
 }
 
-// checkOption has the option affinity prefer this cluster: docs/spec/selection.md 1. The selectors of the oldest export, which are those of west at
-// first, and the annotation of the Namespace count before it.
+// checkOption has the option affinity prefer this cluster: docs/spec/selection.md 1. The selectors of the oldest
+// export, which are those of west at first, and the annotation of the Namespace count before it.
 func (i importing) checkOption(record *v1alpha1.ExportedService) {
 	i.Helper()
 	local, err := selection.Local.Selectors()
@@ -316,7 +338,9 @@ func (i importing) checkOption(record *v1alpha1.ExportedService) {
 	record.Spec.ClusterSelectors = nil
 	i.Update(record)
 	i.do("no selectors of west", func() bool {
-		return slices.ContainsFunc(i.Broker.Records(db), func(r merge.Record) bool { return r.Cluster == "west" && len(r.Spec.ClusterSelectors) == 0 })
+		return slices.ContainsFunc(i.Broker.Records(db), func(r merge.Record) bool {
+			return r.Cluster == "west" && len(r.Spec.ClusterSelectors) == 0
+		})
 	})
 	i.checkShown("east")
 	i.affinity("remote")
@@ -327,7 +351,8 @@ func (i importing) checkOption(record *v1alpha1.ExportedService) {
 // checkWeights has the Namespace weigh the clusters: docs/spec/selection.md 6.
 func (i importing) checkWeights() {
 	i.Helper()
-	for _, tt := range []struct{ given, want string }{{"west=1, east=3", "east=3,west=1"}, {"west=often", ""}, {"west=2", "west=2"}, {"", ""}} {
+	for _, tt := range []struct{ given, want string }{{"west=1, east=3", "east=3,west=1"}, {"west=often", ""},
+		{"west=2", "west=2"}, {"", ""}} {
 		i.edit(&corev1.Namespace{}, "shop", fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, apibroker.AnnotationWeights, tt.given))
 		i.Await("weights", func() bool {
 			value, set := i.Member.Namespace("shop").Annotations[apibroker.AnnotationWeights]
@@ -348,7 +373,8 @@ func (i importing) publishAs(version string, shown func() bool) {
 	i.Helper()
 	ctx, cancel := context.WithCancel(i.Context())
 	var g errgroup.Group
-	p := &identity.Publication{Membership: i.Membership, Status: v1alpha1.MemberStatus{Version: version, VIP: "derived"}, Log: i.Log}
+	p := &identity.Publication{Membership: i.Membership, Status: v1alpha1.MemberStatus{Version: version, VIP: "derived"},
+		Log: i.Log}
 	g.Go(func() error { return p.Run(ctx) })
 	i.Await("status "+version, shown)
 	cancel()
@@ -361,7 +387,8 @@ func (i importing) publishAs(version string, shown func() bool) {
 func (i importing) checkIgnored(detail string) {
 	i.Helper()
 	i.Await("an Event about "+detail, func() bool {
-		events, err := i.Server.Dynamic().Resource(eventsv1.SchemeGroupVersion.WithResource("events")).Namespace("default").List(i.Context(), metav1.ListOptions{})
+		events, err := i.Server.Dynamic().Resource(eventsv1.SchemeGroupVersion.WithResource("events")).Namespace(
+			"default").List(i.Context(), metav1.ListOptions{})
 		if err != nil {
 			i.Fatal(err)
 		}
@@ -378,7 +405,10 @@ func (i importing) checkIgnored(detail string) {
 func (i importing) affinity(value string) {
 	i.Helper()
 	i.edit(&corev1.Namespace{}, "shop", fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, apibroker.AnnotationAffinity, value))
-	i.Await("annotation", func() bool { return i.Member.Namespace("shop").Annotations[apibroker.AnnotationAffinity] == value })
+	i.Await("annotation", func() bool {
+		return i.Member.Namespace(
+			"shop").Annotations[apibroker.AnnotationAffinity] == value
+	})
 }
 
 // ready makes the endpoint of this cluster ready or not, and returns what was written.
@@ -406,7 +436,8 @@ func (i importing) checkShown(want ...string) {
 	}
 }
 
-// docs/spec/selection.md 3: each port is selected by itself, so that no port is without endpoints because of another one.
+// docs/spec/selection.md 3: each port is selected by itself, so that no port is without endpoints because of another
+// one.
 func TestChoosePorts(t *testing.T) {
 	svc := types.NamespacedName{Namespace: "shop", Name: "db"}
 	prefers := preferences{selectors: `[local]`, results: selection.Results{{"east"}}}
@@ -430,10 +461,13 @@ func TestChoosePorts(t *testing.T) {
 		want    string
 	}{
 		{"local Pods", []*discoveryv1.EndpointSlice{of("east", true, "a"), of("west", true, "a")}, "east[a] west hidden[a]"},
-		{"no local Pods", []*discoveryv1.EndpointSlice{of("east", false, "a"), of("west", true, "a")}, "east hidden[a] west[a]"},
+		{"no local Pods", []*discoveryv1.EndpointSlice{of("east", false, "a"), of("west", true, "a")},
+			"east hidden[a] west[a]"},
 		{"no Pods", []*discoveryv1.EndpointSlice{of("east", false, "a"), of("west", false, "a")}, "east[a] west[a]"},
-		{"a port that only west has", []*discoveryv1.EndpointSlice{of("east", true, "a"), of("west", true, "a", "b")}, "east[a] west[b]"},
-		{"a family that only west has", []*discoveryv1.EndpointSlice{of("east", true, "a"), ipv6(of("west", true, "a"))}, "east[a] west[a]"},
+		{"a port that only west has", []*discoveryv1.EndpointSlice{of("east", true, "a"), of("west", true, "a", "b")},
+			"east[a] west[b]"},
+		{"a family that only west has", []*discoveryv1.EndpointSlice{of("east", true, "a"), ipv6(of("west", true, "a"))},
+			"east[a] west[a]"},
 		{"west alone", []*discoveryv1.EndpointSlice{of("west", true, "a")}, "west[a]"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -457,19 +491,24 @@ func TestChoosePorts(t *testing.T) {
 	}
 }
 
-// docs/spec/selection.md 3, docs/spec/selection.md 4: while the broker may have lost one cluster, the slices of all others are replaced, and decide
-// on the selection together. One that has some of its ports hidden would look as if it had lost them, and its hold would begin anew.
+// docs/spec/selection.md 3, docs/spec/selection.md 4: while the broker may have lost one cluster, the slices of all
+// others are replaced, and decide on the selection together. One that has some of its ports hidden would look as if it
+// had lost them, and its hold would begin anew.
 func TestReplaceSlicesKeepsHold(t *testing.T) {
-	cfg := writerConfig{choices: newChoices(time.Hour), responses: newResponses(), retry: func(types.NamespacedName, time.Duration) {}}
+	cfg := writerConfig{choices: newChoices(time.Hour), responses: newResponses(),
+		retry: func(types.NamespacedName, time.Duration) {}}
 	w := newWriterOf(cfg, db, merge.Objects{
-		Import: &mcsv1beta1.ServiceImport{Spec: mcsv1beta1.ServiceImportSpec{IPs: []string{"10.96.0.1"}}}, Service: &corev1.Service{},
+		Import:  &mcsv1beta1.ServiceImport{Spec: mcsv1beta1.ServiceImportSpec{IPs: []string{"10.96.0.1"}}},
+		Service: &corev1.Service{},
 	})
 	preferences{selectors: `[local]`, results: selection.Results{{"east"}}}.annotate(w.now.Import)
 	desired := func(ready bool) (all []*discoveryv1.EndpointSlice) {
 		for cluster, ports := range map[string][]string{"east": {"pg", "admin"}, "west": {"pg"}} {
-			e := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Name: cluster}, AddressType: discoveryv1.AddressTypeIPv4}
+			e := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Name: cluster},
+				AddressType: discoveryv1.AddressTypeIPv4}
 			e.Labels = map[string]string{mcsv1beta1.LabelSourceCluster: cluster, discoveryv1.LabelManagedBy: apibroker.ManagedBy}
-			e.Endpoints = []discoveryv1.Endpoint{{Conditions: discoveryv1.EndpointConditions{Ready: new(ready || cluster == "west")}}}
+			e.Endpoints = []discoveryv1.Endpoint{{Conditions: discoveryv1.EndpointConditions{Ready: new(ready ||
+				cluster == "west")}}}
 			for _, name := range ports {
 				e.Ports = append(e.Ports, discoveryv1.EndpointPort{Name: &name})
 			}
@@ -480,7 +519,8 @@ func TestReplaceSlicesKeepsHold(t *testing.T) {
 	prefers := writtenPreferences(w.now.Import)
 	w.choices.choose(db, prefers, proxies, desired(false), w.now.Objects)
 	existing := desired(true)
-	w.choices.choose(db, prefers, proxies, existing, w.now.Objects) // east is back, and waits; the port that only it has is in use
+	// east is back, and waits; the port that only it has is in use
+	w.choices.choose(db, prefers, proxies, existing, w.now.Objects)
 	w.now.setSlices(existing)
 	before := w.choices.get(db)
 	if err := w.replaceSlices(t.Context(), []string{"east", "west"}, desired(true)); err != nil {
@@ -491,7 +531,8 @@ func TestReplaceSlicesKeepsHold(t *testing.T) {
 	}
 }
 
-// docs/spec/selection.md 3: where the import has no address DNS decides, for all ports and families together, on what it answers with.
+// docs/spec/selection.md 3: where the import has no address DNS decides, for all ports and families together, on what
+// it answers with.
 func TestChooseForDNS(t *testing.T) {
 	prefers := preferences{selectors: `[local]`, results: selection.Results{{"east"}}}
 	of := func(cluster string, family discoveryv1.AddressType, ready bool) *discoveryv1.EndpointSlice {
@@ -508,13 +549,20 @@ func TestChooseForDNS(t *testing.T) {
 		desired []*discoveryv1.EndpointSlice
 		shown   []string
 	}{
-		{"a port and a family that only west has", []*discoveryv1.EndpointSlice{of("east", v4, true), of("west", v4, true), of("west", v6, true)}, []string{"east"}},
-		{"one of two slices is ready", []*discoveryv1.EndpointSlice{of("east", v4, false), of("east", v6, true), of("west", v4, true)}, []string{"east"}},
-		{"no answer has what terminates", []*discoveryv1.EndpointSlice{of("east", v4, false), of("west", v4, true)}, []string{"west"}},
-		{"nothing is ready", []*discoveryv1.EndpointSlice{of("east", v4, false), of("west", v4, false)}, []string{"east", "west"}},
+		{"a port and a family that only west has", []*discoveryv1.EndpointSlice{of("east", v4, true), of("west", v4, true),
+			of("west", v6, true)}, []string{"east"}},
+		{"one of two slices is ready", []*discoveryv1.EndpointSlice{of("east", v4, false), of("east", v6, true),
+			of("west", v4, true)}, []string{"east"}},
+		{"no answer has what terminates", []*discoveryv1.EndpointSlice{of("east", v4, false), of("west", v4, true)},
+			[]string{"west"}},
+		{"nothing is ready", []*discoveryv1.EndpointSlice{of("east", v4, false), of("west", v4, false)},
+			[]string{"east", "west"}},
 	} {
 		newChoices(time.Hour).choose(db, prefers, dns, tt.desired, merge.Objects{})
-		if got := clustersOf(tt.desired, func(e *discoveryv1.EndpointSlice) bool { return !merge.IsHidden(e) }); !slices.Equal(got, tt.shown) {
+		if got := clustersOf(tt.desired, func(e *discoveryv1.EndpointSlice) bool {
+			return !merge.IsHidden(
+				e)
+		}); !slices.Equal(got, tt.shown) {
 			t.Errorf("%s: shown %q, want %q", tt.name, got, tt.shown)
 		}
 		for _, e := range tt.desired {
@@ -541,7 +589,8 @@ func TestConsumer(t *testing.T) {
 		{"derived", prefers, with, &corev1.Service{}, proxies},
 		{"own node alone", prefers, with, &corev1.Service{Spec: corev1.ServiceSpec{InternalTrafficPolicy: &local}}, nothing},
 		{"own node alone, but for clusterset IPs", prefers, with,
-			&corev1.Service{Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, InternalTrafficPolicy: &local}}, proxies},
+			&corev1.Service{Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, InternalTrafficPolicy: &local}},
+			proxies},
 		{"an address of a CIDR", prefers, with, nil, nothing},
 		{"no address", prefers, without, nil, dns},
 		{"no preference", preferences{}, without, nil, nothing},
@@ -577,7 +626,8 @@ func TestEligible(t *testing.T) {
 			all = append(all, e)
 		}
 		has := func(*discoveryv1.EndpointSlice) bool { return true }
-		if p, d := proxies.eligible(all, has), dns.eligible(all, has); !slices.Equal(p, tt.proxies) || !slices.Equal(d, tt.dns) {
+		if p, d := proxies.eligible(all, has), dns.eligible(all, has); !slices.Equal(p, tt.proxies) ||
+			!slices.Equal(d, tt.dns) {
 			t.Errorf("%s: %q by proxies, %q by DNS; want %q, %q", tt.name, p, d, tt.proxies, tt.dns)
 		}
 	}

@@ -39,14 +39,17 @@ func sharesOf(in inputs) map[string]share {
 	return shares
 }
 
-// shareOf returns the share of one cluster. imported holds its imported slices with a note, by the hash in the name of their source.
-func shareOf(in inputs, cluster string, entry protocol.Entry, noted protocol.Noted, imported map[string]*discoveryv1.EndpointSlice) share {
+// shareOf returns the share of one cluster. imported holds its imported slices with a note, by the hash in the name of
+// their source.
+func shareOf(in inputs, cluster string, entry protocol.Entry, noted protocol.Noted,
+	imported map[string]*discoveryv1.EndpointSlice) share {
 	svc := protocol.Restore(noted)
 	record := recordIn(in.has.Records, cluster)
 	onBroker := make(map[string]*discoveryv1.EndpointSlice)
 	var found []protocol.Slice
 	for _, e := range in.has.Slices[cluster] {
-		s := protocol.Slice{Name: apibroker.SliceHash(e.Name), Stamp: broker.StampOf(e), UID: types.UID(e.Annotations[apibroker.AnnotationExportUID])}
+		s := protocol.Slice{Name: apibroker.SliceHash(e.Name), Stamp: broker.StampOf(e),
+			UID: types.UID(e.Annotations[apibroker.AnnotationExportUID])}
 		onBroker[s.Name], found = e, append(found, s)
 	}
 	if in.silent.Returning(cluster) {
@@ -87,7 +90,8 @@ func (in *inputs) follow(shares map[string]share) {
 	})
 }
 
-// unknownIn returns the clusters, sorted, with objects that stay although the broker lacks them, and whether a record is among these.
+// unknownIn returns the clusters, sorted, with objects that stay although the broker lacks them, and whether a record
+// is among these.
 func unknownIn(shares map[string]share) (clusters []string, records bool) {
 	for cluster, s := range shares {
 		if s.unknown || len(s.kept) > 0 {
@@ -99,7 +103,8 @@ func unknownIn(shares map[string]share) (clusters []string, records bool) {
 	return clusters, records
 }
 
-// newNotes returns the notes of an import that has these clusters. enough keeps each old note that may stay: such a note alone causes no write.
+// newNotes returns the notes of an import that has these clusters. enough keeps each old note that may stay: such a
+// note alone causes no write.
 func newNotes(clusters []mcsv1beta1.ClusterStatus, shares map[string]share, old notes) (all, enough notes) {
 	all = make(notes)
 	for _, c := range clusters {
@@ -109,7 +114,8 @@ func newNotes(clusters []mcsv1beta1.ClusterStatus, shares map[string]share, old 
 	}
 	enough = maps.Clone(all)
 	for cluster, is := range all {
-		if was, ok := old[cluster]; ok && was.Export == is.Export && was.From == is.From && (was.Listed != 0 || is.Listed == 0) && !shares[cluster].due {
+		if was, ok := old[cluster]; ok && was.Export == is.Export && was.From == is.From &&
+			(was.Listed != 0 || is.Listed == 0) && !shares[cluster].due {
 			enough[cluster] = was
 		}
 	}

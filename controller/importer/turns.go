@@ -8,8 +8,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// New exports of a member are imported at once, up to twice its records and turnBurst more. Later ones wait for one turn in turnPeriod. Its
-// namespaces take turns, so that a tenant that recreates its exports delays no other tenant for long. Withdrawals never wait.
+// New exports of a member are imported at once, up to twice its records and turnBurst more. Later ones wait for one
+// turn in turnPeriod. Its namespaces take turns, so that a tenant that recreates its exports delays no other tenant for
+// long. Withdrawals never wait.
 const (
 	turnBurst  = 100
 	turnPeriod = time.Second
@@ -28,8 +29,8 @@ type turns struct {
 	given   map[types.NamespacedName]time.Time // turns that were not taken yet
 }
 
-// wait returns how long an export that begins has to wait before it asks again; 0 if it has its turn now. records is the number of those of
-// the member.
+// wait returns how long an export that begins has to wait before it asks again; 0 if it has its turn now. records is
+// the number of those of the member.
 func (t *turns) wait(svc types.NamespacedName, records func() int, now time.Time) time.Duration {
 	if passed := now.Sub(t.at); t.free == 0 || passed >= turnPeriod {
 		t.at, t.free = now, turnBurst+2*records()

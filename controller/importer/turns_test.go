@@ -8,7 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// docs/spec/controller.md 9.6: exports of a member that begin within ten minutes, and one of another namespace and member that begins meanwhile.
+// docs/spec/controller.md 9.6: exports of a member that begin within ten minutes, and one of another namespace and
+// member that begins meanwhile.
 func TestTurns(t *testing.T) {
 	const shop = 300 // the second at which the other namespace begins to ask
 	start := time.Now()

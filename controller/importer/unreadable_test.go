@@ -20,8 +20,9 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/memberenv"
 )
 
-// docs/spec/controller.md 3.8, docs/spec/controller.md 7.1: what an export reaches by a ClusterProperty stays imported, and what this cluster selects by it stays selected,
-// while that property does not decode, also over a restart, and while its CRD is away.
+// docs/spec/controller.md 3.8, docs/spec/controller.md 7.1: what an export reaches by a ClusterProperty stays imported,
+// and what this cluster selects by it stays selected, while that property does not decode, also over a restart, and
+// while its CRD is away.
 func TestReachByPropertyThatIsAway(t *testing.T) {
 	b := newEnv(t)
 	west := b.partner("west")
@@ -51,7 +52,9 @@ func TestReachByPropertyThatIsAway(t *testing.T) {
 
 	i.laxProperties()
 	i.setTier("7")
-	i.Await("a property that does not decode", func() bool { return i.Member.UnreadableProperty("tier") && i.Member.Property("tier") == nil })
+	i.Await("a property that does not decode", func() bool {
+		return i.Member.UnreadableProperty("tier") && i.Member.Property("tier") == nil
+	})
 	stays("it does not decode")
 	i.publish(v1alpha1.Property{Name: "tier", Value: "gold"})
 	i.End()
@@ -67,7 +70,9 @@ func TestReachByPropertyThatIsAway(t *testing.T) {
 	if err := definitions.Delete(t.Context(), "clusterproperties."+about.GroupName, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	i.Await("its CRD is gone", func() bool { return i.Member.Property(about.ClusterIDName) == nil && i.Member.Property("tier") == nil })
+	i.Await("its CRD is gone", func() bool {
+		return i.Member.Property(about.ClusterIDName) == nil && i.Member.Property("tier") == nil
+	})
 	stays("its CRD is gone")
 }
 
@@ -77,12 +82,16 @@ func TestReachByPropertyThatIsDeleted(t *testing.T) {
 	west := b.partner("west")
 	record := west.record()
 	record.Spec.ToClusters = toProperty("tier", "gold")
-	tier := &aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: "tier"}, Spec: aboutv1beta1.ClusterPropertySpec{Value: "gold"}}
+	tier := &aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: "tier"},
+		Spec: aboutv1beta1.ClusterPropertySpec{Value: "gold"}}
 	b.Create(record, west.slice("a", "10.2.0.1"), tier)
 	i := b.start(func(*Config) {})
 	i.do("record", func() bool { return i.addressOf("west") != "" })
 	b.Delete(tier)
-	i.do("the property counts no longer", func() bool { return i.reader.published(i.Broker.Member(memberenv.ID))["tier"] == "" })
+	i.do("the property counts no longer", func() bool {
+		return i.reader.published(i.Broker.Member(
+			memberenv.ID))["tier"] == ""
+	})
 	if got := clustersOfImport(i); got != "" {
 		t.Errorf("clusters of the import = %q, want none", got)
 	}
@@ -91,7 +100,8 @@ func TestReachByPropertyThatIsDeleted(t *testing.T) {
 // laxProperties lets ClusterProperties have values that do not decode.
 func (i importing) laxProperties() {
 	i.Helper()
-	lax := bytes.ReplaceAll(crd.ClusterProperties, []byte("minLength: 1\n                type: string"), []byte("x-kubernetes-int-or-string: true"))
+	lax := bytes.ReplaceAll(crd.ClusterProperties, []byte("minLength: 1\n                type: string"),
+		[]byte("x-kubernetes-int-or-string: true"))
 	if bytes.Equal(lax, crd.ClusterProperties) {
 		i.Fatal("the CRD has another form")
 	}

@@ -12,11 +12,12 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 )
 
-// portsGrace is how long the slices of a cluster may lack the ports of its record. Kubernetes changes the slices of a Service a moment after the
-// Service, and record and slices come by watches of their own.
+// portsGrace is how long the slices of a cluster may lack the ports of its record. Kubernetes changes the slices of a
+// Service a moment after the Service, and record and slices come by watches of their own.
 const portsGrace = 2 * time.Second
 
-// lackPorts returns the clusters with imported endpoints whose slices serve no port of their record. The plan would remove these endpoints.
+// lackPorts returns the clusters with imported endpoints whose slices serve no port of their record. The plan would
+// remove these endpoints.
 func lackPorts(in inputs, p plan) (clusters []string) {
 	for _, src := range p.cluster.Sources {
 		spec := p.specOf(src.Cluster)
@@ -30,7 +31,8 @@ func lackPorts(in inputs, p plan) (clusters []string) {
 	return clusters
 }
 
-// servesNoPort reports whether no slice with endpoints has one of these ports. A slice without any port serves a Headless service.
+// servesNoPort reports whether no slice with endpoints has one of these ports. A slice without any port serves a
+// Headless service.
 func servesNoPort(ports []v1alpha1.ServicePort, all []*discoveryv1.EndpointSlice) bool {
 	filled := false
 	for _, e := range all {
@@ -47,14 +49,15 @@ func servesNoPort(ports []v1alpha1.ServicePort, all []*discoveryv1.EndpointSlice
 	return filled && len(ports) > 0
 }
 
-// unserved are the services with clusters that lack ports (docs/spec/controller.md 4.3), and since when. The zero value is empty. Several goroutines may call
-// its method.
+// unserved are the services with clusters that lack ports (docs/spec/controller.md 4.3), and since when. The zero value
+// is empty. Several goroutines may call its method.
 type unserved struct {
 	mu    sync.Mutex
 	since map[types.NamespacedName]time.Time
 }
 
-// wait returns how much longer to wait for the slices of a service, 0 or less if they lack no ports, or did so for [portsGrace].
+// wait returns how much longer to wait for the slices of a service, 0 or less if they lack no ports, or did so for
+// [portsGrace].
 func (u *unserved) wait(svc types.NamespacedName, lacking bool, now time.Time) time.Duration {
 	u.mu.Lock()
 	defer u.mu.Unlock()

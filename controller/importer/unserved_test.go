@@ -11,8 +11,8 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 )
 
-// docs/spec/controller.md 4.3: the only port of a Service gets another name, and its slices follow: endpoints are imported all the time. If they do not follow,
-// the record counts at last.
+// docs/spec/controller.md 4.3: the only port of a Service gets another name, and its slices follow: endpoints are
+// imported all the time. If they do not follow, the record counts at last.
 func TestRenamedPort(t *testing.T) {
 	b := newEnv(t)
 	west := b.partner("west")
@@ -70,7 +70,8 @@ func TestServesNoPort(t *testing.T) {
 		{name: "the port", ports: pg, all: []*discoveryv1.EndpointSlice{slice(1, "a"), slice(1, "a", "pg")}},
 		{name: "another name", ports: pg, all: []*discoveryv1.EndpointSlice{slice(1, "a"), slice(1, "")}, want: true},
 		{name: "another protocol", ports: pg, all: []*discoveryv1.EndpointSlice{udp}, want: true},
-		{name: "the port without endpoints", ports: pg, all: []*discoveryv1.EndpointSlice{slice(1, "a"), slice(0, "pg")}, want: true},
+		{name: "the port without endpoints", ports: pg, all: []*discoveryv1.EndpointSlice{slice(1, "a"), slice(0, "pg")},
+			want: true},
 		{name: "no endpoints", ports: pg, all: []*discoveryv1.EndpointSlice{slice(0, "a")}},
 		{name: "slices without ports", ports: pg, all: []*discoveryv1.EndpointSlice{slice(1)}},
 		{name: "a record without ports", all: []*discoveryv1.EndpointSlice{slice(1, "a")}},

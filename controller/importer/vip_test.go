@@ -38,15 +38,16 @@ func ingressOf(s *corev1.Service) (all []string) {
 // setIngress writes the status of the derived Service as a controller of load balancers does.
 func (i importing) setIngress(ip string) {
 	i.Helper()
-	_, err := i.Server.Dynamic().Resource(corev1.SchemeGroupVersion.WithResource("services")).Namespace("shop").Patch(i.Context(),
+	_, err := i.Server.Dynamic().Resource(corev1.SchemeGroupVersion.WithResource("services")).Namespace("shop").Patch(
+		i.Context(),
 		merge.DerivedName("shop", "db"), types.MergePatchType, []byte(`{"status":{"loadBalancer":{"ingress":[{"ip":"`+ip+`"}]}}}`), metav1.PatchOptions{}, "status")
 	if err != nil {
 		i.Fatal(err)
 	}
 }
 
-// docs/spec/controller.md 5.7: with "vip cidr" the derived Service carries the clusterset IPs of the import; it is made once, and again where someone
-// changes or deletes it, and goes with the addresses.
+// docs/spec/controller.md 5.7: with "vip cidr" the derived Service carries the clusterset IPs of the import; it is made
+// once, and again where someone changes or deletes it, and goes with the addresses.
 func TestVIPsAreRouted(t *testing.T) {
 	b := newEnv(t)
 	west := partner{b, "west", b.AddMember("west", "243.7.0.0/16")}
@@ -60,7 +61,8 @@ func TestVIPsAreRouted(t *testing.T) {
 	is := func(what string) {
 		t.Helper()
 		o := i.read()
-		if o.Service == nil || !slices.Equal(ingressOf(o.Service), []string{want}) || o.Service.Spec.Ports[0].NodePort != 0 || o.Service.Spec.ClusterIP == "243.7.0.9" {
+		if o.Service == nil || !slices.Equal(ingressOf(o.Service), []string{want}) || o.Service.Spec.Ports[0].NodePort != 0 ||
+			o.Service.Spec.ClusterIP == "243.7.0.9" {
 			t.Errorf("%s: derived Service = %+v, want it to carry %s, without a node port", what, o.Service, want)
 		}
 		if !slices.Equal(o.Import.Spec.IPs, []string{"243.7.0.9"}) {
@@ -73,7 +75,8 @@ func TestVIPsAreRouted(t *testing.T) {
 	is("new")
 	i.Expect("again", i.do("", always))
 
-	// A controller of load balancers writes other addresses, again and again: ours are written again ever more rarely, and somebody has to know it.
+	// A controller of load balancers writes other addresses, again and again: ours are written again ever more rarely, and
+	// somebody has to know it.
 	for range 3 {
 		i.setIngress("192.0.2.1")
 		i.do("addresses of someone", func() bool { return !slices.Equal(ingressOf(i.Member.Derived(db)), []string{want}) })
@@ -82,7 +85,8 @@ func TestVIPsAreRouted(t *testing.T) {
 			return slices.Equal(ingressOf(i.Member.Derived(db)), []string{want})
 		})
 	}
-	if i.Log.Count("someone else overwrites the addresses in the status of derived Service "+merge.DerivedName("shop", "db")) != 1 {
+	if i.Log.Count("someone else overwrites the addresses in the status of derived Service "+merge.DerivedName("shop",
+		"db")) != 1 {
 		t.Errorf("log = %s, want once that someone else overwrites the addresses", i.Log)
 	}
 	if len(waits) == 0 || slices.Min(waits) <= 0 {
@@ -122,8 +126,8 @@ func (i importing) claims() []merge.Claim {
 	return o.VIPs.Claims
 }
 
-// docs/spec/controller.md 5.7: an import keeps its clusterset IP until the claiming member releases it, whatever the broker loses. No two imports
-// have one address.
+// docs/spec/controller.md 5.7: an import keeps its clusterset IP until the claiming member releases it, whatever the
+// broker loses. No two imports have one address.
 func TestVIPsStay(t *testing.T) {
 	b := newEnv(t)
 	west := partner{b, "west", b.AddMember("west", "243.7.0.0/16")}
@@ -151,7 +155,8 @@ func TestVIPsStay(t *testing.T) {
 	patch(`{"vipCIDR":null}`)
 	i.do("no VIP CIDR", func() bool { return i.Broker.Member("west").Spec.VIPCIDR == "" })
 	ips("a Member from before the VIP CIDR", "243.7.0.9")
-	part := &v1alpha1.Inventory{ObjectMeta: metav1.ObjectMeta{Namespace: west.namespace, Name: apibroker.InventoryPart(db.Namespace, db.Name)}}
+	part := &v1alpha1.Inventory{ObjectMeta: metav1.ObjectMeta{Namespace: west.namespace,
+		Name: apibroker.InventoryPart(db.Namespace, db.Name)}}
 	i.End()
 	b.Lose(part)
 	i = b.start(cidr)
@@ -183,7 +188,8 @@ func TestVIPsStay(t *testing.T) {
 	has("both claim one address", app, 0)
 	has("both claim one address", db, 1)
 	if d := retried[app]; len(retried) != 1 || d <= 0 || d > vipRetry {
-		t.Errorf("retried %v, want app within %s: no event of its own tells it that the address is released", retried, vipRetry)
+		t.Errorf("retried %v, want app within %s: no event of its own tells it that the address is released", retried,
+			vipRetry)
 	}
 	west.claim()
 	i.Await("released", func() bool { return len(i.claims()) == 0 })
@@ -191,7 +197,8 @@ func TestVIPsStay(t *testing.T) {
 	has("released", app, 1)
 }
 
-// docs/spec/controller.md 5.7, docs/spec/controller.md 9.2: which clusterset IPs do not count here, whatever the records say.
+// docs/spec/controller.md 5.7, docs/spec/controller.md 9.2: which clusterset IPs do not count here, whatever the
+// records say.
 func TestVIPsThatDoNotCount(t *testing.T) {
 	b := newEnv(t)
 	north := partner{b, "north", b.AddMember("north", "10.96.0.0/24")}
@@ -269,7 +276,8 @@ func (i importing) tryBalancer() error {
 	return err
 }
 
-// docs/spec/controller.md 5.7: where the mode changes the Service is changed in place. While that is denied, the import keeps the addresses that it has.
+// docs/spec/controller.md 5.7: where the mode changes the Service is changed in place. While that is denied, the import
+// keeps the addresses that it has.
 func TestChangeOfMode(t *testing.T) {
 	b := newEnv(t)
 	west := partner{b, "west", b.AddMember("west", "243.7.0.0/16")}
@@ -286,12 +294,14 @@ func TestChangeOfMode(t *testing.T) {
 			t.Errorf("Reconcile = %v, want what denies the Service: it is tried again", err)
 		}
 		is := i.read()
-		if is.Service == nil || is.Service.UID != before.Service.UID || is.Service.Spec.ClusterIP != before.Service.Spec.ClusterIP ||
+		if is.Service == nil || is.Service.UID != before.Service.UID ||
+			is.Service.Spec.ClusterIP != before.Service.Spec.ClusterIP ||
 			!slices.Equal(is.Import.Spec.IPs, before.Import.Spec.IPs) || len(is.Slices) != 1 {
 			t.Fatalf("%+v, want the Service, the addresses and the slice of before", is)
 		}
 		i.checkStatus("Ready=True/Ready", "west")
-		if c := meta.FindStatusCondition(is.Import.Status.Conditions, "Ready"); c == nil || !strings.Contains(c.Message, "keeps the addresses that it has") {
+		if c := meta.FindStatusCondition(is.Import.Status.Conditions, "Ready"); c == nil ||
+			!strings.Contains(c.Message, "keeps the addresses that it has") {
 			t.Errorf("Ready = %+v, want why the addresses are those of before", c)
 		}
 	}
@@ -301,27 +311,33 @@ func TestChangeOfMode(t *testing.T) {
 	if err := routed.Reconcile(i.Context(), db); err == nil {
 		t.Error("Reconcile = nil, want what denies the Service")
 	}
-	if is := i.read(); is.Service.Spec.Ports[0].Port != 5433 || is.Import.Spec.Ports[0].Port != 5433 || is.Service.Spec.Type != corev1.ServiceTypeClusterIP {
+	if is := i.read(); is.Service.Spec.Ports[0].Port != 5433 || is.Import.Spec.Ports[0].Port != 5433 ||
+		is.Service.Spec.Type != corev1.ServiceTypeClusterIP {
 		t.Errorf("%+v, want the Service of before with the new port", is)
 	}
-	i.Expect("denied again", slices.DeleteFunc(i.Writes.Take(), func(w string) bool { return w == derivedWrite("PATCH") }), importWrite, importStatus, importWrite)
+	i.Expect("denied again", slices.DeleteFunc(i.Writes.Take(),
+		func(w string) bool { return w == derivedWrite("PATCH") }), importWrite, importStatus, importWrite)
 
 	i.allowBalancers()
-	i.Expect("allowed", routed.do("", always), derivedWrite("PATCH"), derivedWrite("PATCH")+"/status", importWrite, importStatus)
-	if is := i.read(); is.Service.UID != before.Service.UID || !slices.Equal(ingressOf(is.Service), []string{"243.7.0.9 VIP"}) ||
-		!slices.Equal(is.Import.Spec.IPs, []string{"243.7.0.9"}) || is.Import.Annotations[apibroker.AnnotationAllocatedBy] != "west" {
+	i.Expect("allowed", routed.do("", always), derivedWrite("PATCH"), derivedWrite("PATCH")+"/status", importWrite,
+		importStatus)
+	if is := i.read(); is.Service.UID != before.Service.UID ||
+		!slices.Equal(ingressOf(is.Service), []string{"243.7.0.9 VIP"}) ||
+		!slices.Equal(is.Import.Spec.IPs, []string{"243.7.0.9"}) ||
+		is.Import.Annotations[apibroker.AnnotationAllocatedBy] != "west" {
 		t.Errorf("%+v, want the same Service, which carries the clusterset IP of the import", is)
 	}
 	i.do("", always)
-	if is := i.read(); is.Service.UID != before.Service.UID || is.Service.Spec.Type != corev1.ServiceTypeClusterIP || len(ingressOf(is.Service)) > 0 ||
+	if is := i.read(); is.Service.UID != before.Service.UID || is.Service.Spec.Type != corev1.ServiceTypeClusterIP ||
+		len(ingressOf(is.Service)) > 0 ||
 		!slices.Equal(is.Import.Spec.IPs, before.Import.Spec.IPs) {
 		t.Errorf("%+v, want the Service and the addresses of the first mode", is)
 	}
 	i.Expect("again", i.do("", always))
 }
 
-// docs/spec/controller.md 5.7: where the mode changes to "vip cidr" before an exporter has allocated a clusterset IP, the derived Service and its
-// addresses stay until there is one.
+// docs/spec/controller.md 5.7: where the mode changes to "vip cidr" before an exporter has allocated a clusterset IP,
+// the derived Service and its addresses stay until there is one.
 func TestChangeOfModeBeforeTheVIP(t *testing.T) {
 	b := newEnv(t)
 	west := partner{b, "west", b.AddMember("west", "243.7.0.0/16")}
@@ -335,7 +351,8 @@ func TestChangeOfModeBeforeTheVIP(t *testing.T) {
 	for range 2 {
 		routed.do("", always)
 		is := i.read()
-		if is.Service == nil || is.Service.UID != before.Service.UID || !slices.Equal(is.Import.Spec.IPs, before.Import.Spec.IPs) ||
+		if is.Service == nil || is.Service.UID != before.Service.UID ||
+			!slices.Equal(is.Import.Spec.IPs, before.Import.Spec.IPs) ||
 			is.Import.Annotations[apibroker.AnnotationUseVIP] != "true" {
 			t.Fatalf("%+v, want the Service and the addresses of before, and that the oldest export wants others", is)
 		}
@@ -355,14 +372,16 @@ func TestChangeOfModeBeforeTheVIP(t *testing.T) {
 	i.admitServices()
 	routed.do("", always)
 	again := i.read()
-	if again.Service == nil || !slices.Equal(again.Service.Spec.ClusterIPs, before.Import.Spec.IPs) || !slices.Equal(again.Import.Spec.IPs, before.Import.Spec.IPs) {
+	if again.Service == nil || !slices.Equal(again.Service.Spec.ClusterIPs, before.Import.Spec.IPs) ||
+		!slices.Equal(again.Import.Spec.IPs, before.Import.Spec.IPs) {
 		t.Fatalf("Service deleted: %+v, want one with the addresses of before", again)
 	}
 	i.Expect("made again", routed.do("", always))
 
 	west.claim("243.7.0.9")
 	routed.do("a clusterset IP", func() bool { return len(i.claims()) == 1 })
-	if is := i.read(); is.Service == nil || is.Service.UID != again.Service.UID || !slices.Equal(ingressOf(is.Service), []string{"243.7.0.9 VIP"}) ||
+	if is := i.read(); is.Service == nil || is.Service.UID != again.Service.UID ||
+		!slices.Equal(ingressOf(is.Service), []string{"243.7.0.9 VIP"}) ||
 		!slices.Equal(is.Import.Spec.IPs, []string{"243.7.0.9"}) {
 		t.Errorf("%+v, want the same Service, which carries the clusterset IP", is)
 	}
@@ -370,13 +389,16 @@ func TestChangeOfModeBeforeTheVIP(t *testing.T) {
 	// The addresses of an import that has had a clusterset IP are not those of a derived Service.
 	west.claim()
 	i.Delete(again.Service)
-	routed.do("no clusterset IP, and no Service", func() bool { return len(i.claims()) == 0 && i.Member.Derived(db) == nil })
+	routed.do("no clusterset IP, and no Service", func() bool {
+		return len(i.claims()) == 0 && i.Member.Derived(db) == nil
+	})
 	if is := i.read(); is.Service != nil || len(is.Import.Spec.IPs) > 0 {
 		t.Errorf("%+v, want neither a Service nor addresses", is)
 	}
 }
 
-// failServices makes the API server answer each creation of a Service with an internal error: it asks a webhook that is away.
+// failServices makes the API server answer each creation of a Service with an internal error: it asks a webhook that is
+// away.
 func (i importing) failServices() {
 	i.Helper()
 	url, effects := "https://127.0.0.1:1", admissionv1.SideEffectClassNone
@@ -384,7 +406,8 @@ func (i importing) failServices() {
 		TypeMeta:   metav1.TypeMeta{APIVersion: "admissionregistration.k8s.io/v1", Kind: "ValidatingWebhookConfiguration"},
 		ObjectMeta: metav1.ObjectMeta{Name: "away"},
 		Webhooks: []admissionv1.ValidatingWebhook{{
-			Name: "away.example.org", ClientConfig: admissionv1.WebhookClientConfig{URL: &url}, SideEffects: &effects, AdmissionReviewVersions: []string{"v1"},
+			Name: "away.example.org", ClientConfig: admissionv1.WebhookClientConfig{URL: &url}, SideEffects: &effects,
+			AdmissionReviewVersions: []string{"v1"},
 			Rules: []admissionv1.RuleWithOperations{{
 				Operations: []admissionv1.OperationType{admissionv1.Create},
 				Rule:       admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"services"}},
@@ -418,7 +441,8 @@ func (i importing) endBarrier(resource, name string) {
 	i.Await("an admitted Service", func() bool { return i.tryBalancer() == nil })
 }
 
-// Where the controller may not write the Service, as under policies of version 0.1, the import keeps its addresses, and Ready says so.
+// Where the controller may not write the Service, as under policies of version 0.1, the import keeps its addresses, and
+// Ready says so.
 func TestVIPsThatAreNotRouted(t *testing.T) {
 	b := newEnv(t)
 	west := partner{b, "west", b.AddMember("west", "243.7.0.0/16")}
@@ -431,7 +455,8 @@ func TestVIPsThatAreNotRouted(t *testing.T) {
 		t.Errorf("Reconcile = %v, want what rejects the Service: it is tried again", err)
 	}
 	o := i.read()
-	if o.Service != nil || o.Import == nil || !slices.Equal(o.Import.Spec.IPs, []string{"243.7.0.9"}) || len(o.Slices) != 1 {
+	if o.Service != nil || o.Import == nil || !slices.Equal(o.Import.Spec.IPs, []string{"243.7.0.9"}) ||
+		len(o.Slices) != 1 {
 		t.Fatalf("%+v, want import and slice without a Service", o)
 	}
 	c := meta.FindStatusCondition(o.Import.Status.Conditions, "Ready")

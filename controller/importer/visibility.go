@@ -8,8 +8,8 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
-// A visibility orders the updates of slices of which some are hidden, so that proxies have an endpoint at any time (docs/spec/selection.md 4).
-// The zero value belongs to an import for which no clusters are selected.
+// A visibility orders the updates of slices of which some are hidden, so that proxies have an endpoint at any time
+// (docs/spec/selection.md 4). The zero value belongs to an import for which no clusters are selected.
 //
 // What an update does to proxies decides when it is written:
 //
@@ -21,8 +21,8 @@ import (
 //
 //	show, both ---> deletions, creations, other, deletions of old slices ---> hide
 //
-// A hide also waits until proxies see all that they should. It may be in vain to wait for that: a slice is rejected as invalid, its name is taken,
-// or a webhook changes it. Then others stay visible for as long.
+// A hide also waits until proxies see all that they should. It may be in vain to wait for that: a slice is rejected as
+// invalid, its name is taken, or a webhook changes it. Then others stay visible for as long.
 type visibility struct {
 	chosen  []*discoveryv1.EndpointSlice          // the desired slices, those of clusters that are not in use hidden
 	offered map[string][]discoveryv1.EndpointPort // their ports by name of the slice, hidden or not
@@ -42,9 +42,10 @@ type sequence struct {
 	show, both, other, hide []*discoveryv1.EndpointSlice
 }
 
-// sequence orders updates. rejects reports whether it is known that the API server does not keep an update as it is until others are shown: one that
-// also shows something is then written as it should be in the end.
-func (v visibility) sequence(updates []*discoveryv1.EndpointSlice, now *objects, rejects func(*discoveryv1.EndpointSlice) bool) (s sequence) {
+// sequence orders updates. rejects reports whether it is known that the API server does not keep an update as it is
+// until others are shown: one that also shows something is then written as it should be in the end.
+func (v visibility) sequence(updates []*discoveryv1.EndpointSlice, now *objects,
+	rejects func(*discoveryv1.EndpointSlice) bool) (s sequence) {
 	if len(v.chosen) == 0 {
 		return sequence{other: updates}
 	}
@@ -66,10 +67,14 @@ func (v visibility) sequence(updates []*discoveryv1.EndpointSlice, now *objects,
 	return s
 }
 
-// heldBack returns the updates that wait: they hide something while proxies do not see all that they should, and no change is coming that shows it.
-func (v visibility) heldBack(c merge.Changes, now *objects, rejects func(*discoveryv1.EndpointSlice) bool) (held []*discoveryv1.EndpointSlice) {
+// heldBack returns the updates that wait: they hide something while proxies do not see all that they should, and no
+// change is coming that shows it.
+func (v visibility) heldBack(c merge.Changes, now *objects,
+	rejects func(*discoveryv1.EndpointSlice) bool) (held []*discoveryv1.EndpointSlice) {
 	coming := namesIn(slices.Concat(c.Create.Slices, c.Update.Slices))
-	if !slices.ContainsFunc(v.chosen, func(o *discoveryv1.EndpointSlice) bool { return isMissing(o, now) && !coming[o.Name] }) {
+	if !slices.ContainsFunc(v.chosen, func(o *discoveryv1.EndpointSlice) bool {
+		return isMissing(o, now) && !coming[o.Name]
+	}) {
 		return nil
 	}
 	for _, o := range c.Update.Slices {
@@ -114,13 +119,16 @@ func lacksPort(e, other *discoveryv1.EndpointSlice) bool {
 
 // differs reports whether an update has anything to write.
 func differs(update, existing *discoveryv1.EndpointSlice) bool {
-	c := merge.Diff(merge.Objects{Slices: []*discoveryv1.EndpointSlice{update}}, merge.Objects{Slices: []*discoveryv1.EndpointSlice{existing}})
+	c := merge.Diff(merge.Objects{Slices: []*discoveryv1.EndpointSlice{update}},
+		merge.Objects{Slices: []*discoveryv1.EndpointSlice{existing}})
 	return !c.Empty()
 }
 
-// visible returns an update of a slice that proxies see, without what it hides: all that it shows, and what they see now of the ports that its
-// cluster offers, under any name. A slice has each name once: a port that changes its protocol is hidden as the new one is shown.
-func visible(update, existing *discoveryv1.EndpointSlice, offered []discoveryv1.EndpointPort) *discoveryv1.EndpointSlice {
+// visible returns an update of a slice that proxies see, without what it hides: all that it shows, and what they see
+// now of the ports that its cluster offers, under any name. A slice has each name once: a port that changes its
+// protocol is hidden as the new one is shown.
+func visible(update, existing *discoveryv1.EndpointSlice,
+	offered []discoveryv1.EndpointPort) *discoveryv1.EndpointSlice {
 	v := update.DeepCopy()
 	merge.Show(v)
 	v.Ports = slices.DeleteFunc(slices.Clone(existing.Ports), func(p discoveryv1.EndpointPort) bool {

@@ -13,7 +13,8 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
-// slicesOf reads imported slices from a text such as "x=ab (y)=c": x has the ports a and b, y is hidden and has the port c.
+// slicesOf reads imported slices from a text such as "x=ab (y)=c": x has the ports a and b, y is hidden and has the
+// port c.
 func slicesOf(text string) (all []*discoveryv1.EndpointSlice) {
 	for _, field := range strings.Fields(text) {
 		name, ports, _ := strings.Cut(field, "=")
@@ -56,16 +57,23 @@ func TestVisibilityOrdersUpdates(t *testing.T) {
 		{name: "nothing changes", existing: "x=a (y)=a", desired: "x=a (y)=a", complete: true},
 		{name: "fail over", existing: "x=a (y)=a", desired: "(x)=a y=a", want: "show y. hide x."},
 		{name: "a port each", existing: "x=ab (y)=ab", desired: "x=a y=b", offered: "x=ab y=ab", want: "show y. hide x."},
-		{name: "a port comes into use as another one no longer is", existing: "x=a y=b", desired: "x=b y=a", offered: "x=ab y=ab", want: "both x y."},
-		{name: "all of that is shown", existing: "x=ab y=ab", desired: "x=b y=a", offered: "x=ab y=ab", complete: true, want: "hide x y."},
-		{name: "what shows all is rejected", existing: "x=a y=b", desired: "x=b y=a", offered: "x=ab y=ab", rejects: "x", want: "both y. other x."},
+		{name: "a port comes into use as another one no longer is", existing: "x=a y=b", desired: "x=b y=a",
+			offered: "x=ab y=ab", want: "both x y."},
+		{name: "all of that is shown", existing: "x=ab y=ab", desired: "x=b y=a", offered: "x=ab y=ab", complete: true,
+			want: "hide x y."},
+		{name: "what shows all is rejected", existing: "x=a y=b", desired: "x=b y=a", offered: "x=ab y=ab", rejects: "x",
+			want: "both y. other x."},
 		{name: "what is no longer offered goes at once", existing: "x=a", desired: "x=b", want: "both x."},
 		{name: "a new slice is shown", existing: "x=a", desired: "(x)=a y=a", want: "create y. hide x."},
 		{name: "the name of the new slice is taken", existing: "x=a", desired: "(x)=a y=a", taken: "y", want: "held x."},
-		{name: "that holds back what hides alone", existing: "x=a (z)=a", desired: "(x)=a y=a z=a", taken: "y", want: "held x. show z."},
-		{name: "and what hides more once all is shown", existing: "x=ab", desired: "x=b y=a", offered: "x=ab y=a", taken: "y", want: "held x."},
-		{name: "or if that is rejected", existing: "x=a", desired: "x=b y=a", offered: "x=ab y=a", taken: "y", rejects: "x", want: "held x."},
-		{name: "but not what shows, too", existing: "x=a", desired: "x=b y=a", offered: "x=ab y=a", taken: "y", want: "both x."},
+		{name: "that holds back what hides alone", existing: "x=a (z)=a", desired: "(x)=a y=a z=a", taken: "y",
+			want: "held x. show z."},
+		{name: "and what hides more once all is shown", existing: "x=ab", desired: "x=b y=a", offered: "x=ab y=a",
+			taken: "y", want: "held x."},
+		{name: "or if that is rejected", existing: "x=a", desired: "x=b y=a", offered: "x=ab y=a", taken: "y", rejects: "x",
+			want: "held x."},
+		{name: "but not what shows, too", existing: "x=a", desired: "x=b y=a", offered: "x=ab y=a", taken: "y",
+			want: "both x."},
 		{name: "nor what is hidden before and after", existing: "(x)=a", desired: "(x)=b y=a", taken: "y", want: "other x."},
 	} {
 		now := newObjects(merge.Objects{Slices: slicesOf(tt.existing)})
@@ -81,7 +89,8 @@ func TestVisibilityOrdersUpdates(t *testing.T) {
 		c := merge.Diff(merge.Objects{Slices: desired}, now.Objects)
 		held := v.heldBack(c, now, rejects)
 		s := v.sequence(without(c.Update.Slices, held), now, rejects)
-		got := namesOf("held", held) + namesOf("show", s.show) + namesOf("both", s.both) + namesOf("create", c.Create.Slices) +
+		got := namesOf("held", held) + namesOf("show", s.show) + namesOf("both", s.both) + namesOf("create",
+			c.Create.Slices) +
 			namesOf("other", s.other) + namesOf("hide", s.hide)
 		if strings.TrimSpace(got) != tt.want {
 			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)
@@ -93,7 +102,8 @@ func TestVisibilityOrdersUpdates(t *testing.T) {
 			t.Errorf("%s: not complete with all that is desired", tt.name)
 		}
 	}
-	if s := (visibility{}).sequence(slicesOf("x=a (y)=a"), newObjects(merge.Objects{Slices: slicesOf("(x)=a y=a")}), nil); len(s.other) != 2 {
+	if s := (visibility{}).sequence(slicesOf("x=a (y)=a"), newObjects(merge.Objects{Slices: slicesOf("(x)=a y=a")}),
+		nil); len(s.other) != 2 {
 		t.Errorf("without a selection: %+v, want all together", s)
 	}
 }
@@ -141,8 +151,8 @@ func TestShowsAndHides(t *testing.T) {
 	}
 }
 
-// docs/spec/selection.md 4: what a cluster no longer offers goes at once, such as a port with another protocol, beside which the API server
-// takes no port of the same name.
+// docs/spec/selection.md 4: what a cluster no longer offers goes at once, such as a port with another protocol, beside
+// which the API server takes no port of the same name.
 func TestVisibleIsOffered(t *testing.T) {
 	of := func(protocols ...corev1.Protocol) *discoveryv1.EndpointSlice {
 		e := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{}}}

@@ -18,8 +18,8 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
-// maxRounds is how often a writer compares again. Three rounds are usual for a new service with a derived Service: the import,
-// then what belongs to it, then those that need the addresses of the Service. The others are for objects that
+// maxRounds is how often a writer compares again. Three rounds are usual for a new service with a derived Service: the
+// import, then what belongs to it, then those that need the addresses of the Service. The others are for objects that
 // change meanwhile.
 const maxRounds = 8
 
@@ -30,8 +30,9 @@ const maxRounds = 8
 //	       |        v
 //	       +---- apply: deletions, import, derived Service, slices
 //
-// It decides; an [applier] writes what it decides, with a [derived] for the Service, and [requests] that know what exists. A change that the API server
-// does not keep as it was asked for is not repeated. Where clusters are selected a [visibility] says in which order slices are written.
+// It decides; an [applier] writes what it decides, with a [derived] for the Service, and [requests] that know what
+// exists. A change that the API server does not keep as it was asked for is not repeated. Where clusters are selected a
+// [visibility] says in which order slices are written.
 type writer struct {
 	applier
 	reported bool          // the rejections are
@@ -104,8 +105,8 @@ func (w *writer) compare(p plan) merge.Changes {
 	return w.withoutKept(c)
 }
 
-// desired returns what should exist, as far as it is known now. Without an import, and beside an import that is not ours,
-// there are no other objects.
+// desired returns what should exist, as far as it is known now. Without an import, and beside an import that is not
+// ours, there are no other objects.
 func (w *writer) desired(p plan, taken []string) merge.Objects {
 	c := p.cluster
 	if c.ClusterIPs = w.derived.clusterIPs(); w.now.Service == nil && p.result.Routed() {
@@ -203,8 +204,9 @@ func (w *writer) writeStatus(ctx context.Context, o *mcsv1beta1.ServiceImport) e
 	return nil
 }
 
-// replaceSlices makes desired the slices of some clusters in the import, and leaves everything else as it is, but for which clusters are in use:
-// that follows from the preferences which the import has, and is decided once for all clusters.
+// replaceSlices makes desired the slices of some clusters in the import, and leaves everything else as it is, but for
+// which clusters are in use: that follows from the preferences which the import has, and is decided once for all
+// clusters.
 func (w *writer) replaceSlices(ctx context.Context, clusters []string, desired []*discoveryv1.EndpointSlice) error {
 	stays := func(e *discoveryv1.EndpointSlice) bool {
 		return !slices.Contains(clusters, e.Labels[mcsv1beta1.LabelSourceCluster])

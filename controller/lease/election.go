@@ -51,7 +51,8 @@ const (
 	retryPeriod   = 2 * time.Second
 )
 
-// NewInstance returns a name that no other instance has: "<host>_<uuid>". A reload overlaps two instances of one process.
+// NewInstance returns a name that no other instance has: "<host>_<uuid>". A reload overlaps two instances of one
+// process.
 func NewInstance() string {
 	host, err := os.Hostname()
 	if err != nil {
@@ -94,8 +95,8 @@ func New(cfg Config) (*Election, error) {
 // Fence returns the fence that this election opens and shuts.
 func (e *Election) Fence() *Fence { return e.fence }
 
-// A fencedLock opens the fence when the Lease is renewed and shuts it before the Lease is released. It logs changes only:
-// the elector retries every 2 s and logs each failure.
+// A fencedLock opens the fence when the Lease is renewed and shuts it before the Lease is released. It logs changes
+// only: the elector retries every 2 s and logs each failure.
 type fencedLock struct {
 	resourcelock.Interface
 	fence   *Fence
@@ -119,7 +120,8 @@ func (l *fencedLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecor
 	return record, raw, err
 }
 
-// report logs the first error of a class, further reasons of it, and its end. A Lease that does not exist yet and a lost race are normal.
+// report logs the first error of a class, further reasons of it, and its end. A Lease that does not exist yet and a
+// lost race are normal.
 func (l *fencedLock) report(ctx context.Context, verb string, err error) {
 	class := ""
 	switch {
@@ -166,8 +168,8 @@ func (l *fencedLock) write(ctx context.Context, r resourcelock.LeaderElectionRec
 	return err
 }
 
-// Run campaigns until ctx ends and calls term each time the Lease is won. The context of term ends when the Lease is lost. The
-// Lease is released only after term has returned. An error of term ends Run, which returns it.
+// Run campaigns until ctx ends and calls term each time the Lease is won. The context of term ends when the Lease is
+// lost. The Lease is released only after term has returned. An error of term ends Run, which returns it.
 func (e *Election) Run(ctx context.Context, term func(context.Context) error) error {
 	defer e.http.CloseIdleConnections()
 	for ctx.Err() == nil {

@@ -29,7 +29,8 @@ type candidate struct {
 	stop    func()            // returns when the candidate has
 }
 
-func newElection(t *testing.T, server *controlplane.ControlPlane, namespace, instance string, log logging.Logger) *Election {
+func newElection(t *testing.T, server *controlplane.ControlPlane, namespace, instance string,
+	log logging.Logger) *Election {
 	t.Helper()
 	e, err := New(Config{REST: server.Config(), Namespace: namespace, Instance: instance, Log: log})
 	if err != nil {
@@ -100,7 +101,8 @@ func TestElection(t *testing.T) {
 	if err := server.Freeze(); err != nil {
 		t.Fatal(err)
 	}
-	alone("no instance leads while the API server is frozen", func() bool { return !a.leading.Load() && !b.leading.Load() })
+	alone("no instance leads while the API server is frozen",
+		func() bool { return !a.leading.Load() && !b.leading.Load() })
 	for _, c := range []*candidate{a, b} {
 		if err := c.write(t.Context(), "three"); !errors.Is(err, ErrNotHeld) {
 			t.Errorf("a write without the lease: %v, want ErrNotHeld", err)
@@ -178,7 +180,8 @@ func TestElectionLogsChanges(t *testing.T) {
 	if err := try(); err != nil {
 		t.Error(err)
 	}
-	failed, again := log.Count("error: election: cannot create the lease later/"+wellknown.ControllerLease), log.Count("info: election: ")
+	failed, again := log.Count("error: election: cannot create the lease later/"+wellknown.ControllerLease),
+		log.Count("info: election: ")
 	if failed != 1 || again != 1 || log.Count("") != 2 {
 		t.Errorf("%d lines of failure and %d of success, want one of each:\n%s", failed, again, log)
 	}

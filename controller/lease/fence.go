@@ -50,9 +50,9 @@ func (f *Fence) Open() bool {
 	return !f.renewed.IsZero() && elapsed.Between(f.renewed, time.Now()) < f.limit
 }
 
-// Guard returns a copy of cfg whose clients send a write only while the fence is open. Each one sent is passed to count, with
-// its kind ("Service", "ServiceImport/status", "other") and its verb ("create", "update", "apply", "patch", "delete"). A write
-// that is rejected fails with [ErrNotHeld] before anything is sent.
+// Guard returns a copy of cfg whose clients send a write only while the fence is open. Each one sent is passed to
+// count, with its kind ("Service", "ServiceImport/status", "other") and its verb ("create", "update", "apply", "patch",
+// "delete"). A write that is rejected fails with [ErrNotHeld] before anything is sent.
 func (f *Fence) Guard(cfg *rest.Config, count func(kind, verb string)) *rest.Config {
 	c := rest.CopyConfig(cfg)
 	c.Wrap(func(next http.RoundTripper) http.RoundTripper { return &guard{next, f, count} })

@@ -44,13 +44,15 @@ func TestFence(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served.Add(1) }))
 	defer server.Close()
 	f, counted := NewFence(time.Hour), ""
-	client, err := rest.HTTPClientFor(f.Guard(&rest.Config{Host: server.URL}, func(kind, verb string) { counted += kind + " " + verb }))
+	client, err := rest.HTTPClientFor(f.Guard(&rest.Config{Host: server.URL},
+		func(kind, verb string) { counted += kind + " " + verb }))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer client.CloseIdleConnections()
 	send := func(method, contentType string) error {
-		r, err := http.NewRequestWithContext(t.Context(), method, server.URL+"/api/v1/namespaces/shop/services/db", strings.NewReader("{}"))
+		r, err := http.NewRequestWithContext(t.Context(), method, server.URL+"/api/v1/namespaces/shop/services/db",
+			strings.NewReader("{}"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -91,8 +93,10 @@ func TestFence(t *testing.T) {
 				want = "Service " + w.verb
 			}
 			err := send(w.method, w.content)
-			if passed := served.Load() == 1; passed != state.open || errors.Is(err, ErrNotHeld) == state.open || counted != want {
-				t.Errorf("%s: %s: passed %t, counted %q, error %v; want %t, %q", state.name, w.verb, passed, counted, err, state.open, want)
+			if passed := served.Load() == 1; passed != state.open || errors.Is(err, ErrNotHeld) == state.open ||
+				counted != want {
+				t.Errorf("%s: %s: passed %t, counted %q, error %v; want %t, %q", state.name, w.verb, passed, counted, err,
+					state.open, want)
 			}
 		}
 	}

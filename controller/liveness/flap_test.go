@@ -15,13 +15,14 @@ func beatAt(seen time.Time) protocol.Heartbeat {
 	return protocol.Heartbeat{Stamp: stamp, Complete: stamp}
 }
 
-// docs/spec/controller.md 8.2: a link that comes and goes, that of a member or our own, makes it fall silent at most once in a TTL, and
-// return at most once: a member that was heard of has a TTL to be heard of again.
+// docs/spec/controller.md 8.2: a link that comes and goes, that of a member or our own, makes it fall silent at most
+// once in a TTL, and return at most once: a member that was heard of has a TTL to be heard of again.
 func TestLinkFlaps(t *testing.T) {
 	const hour = 3600
 	for seed := range uint64(60) {
 		random := rand.New(rand.NewPCG(seed, 12))
-		passes := 0.001 + random.Float64()/40 // how often a heartbeat gets through, by chance: on average every 40 seconds at most
+		// how often a heartbeat gets through, by chance: on average every 40 seconds at most
+		passes := 0.001 + random.Float64()/40
 		echoes := []float64{1, 0.2, 0.05}[seed%3]
 		var r Result
 		var echo Echo
@@ -38,9 +39,11 @@ func TestLinkFlaps(t *testing.T) {
 			}
 			echo = echo.Next(at(now), sent, ttl)
 			was := r.Silent("west")
-			r = evaluate(r, Inputs{Now: at(now), TTL: ttl, OnExpiry: lastResort, Echoed: echo.Since(), Self: "self", Members: []Member{
-				{Cluster: "self", Known: known, Seen: at(now)}, {Cluster: "west", Known: known, Seen: seen, Heartbeat: beatAt(seen)},
-			}})
+			r = evaluate(r, Inputs{Now: at(now), TTL: ttl, OnExpiry: lastResort, Echoed: echo.Since(), Self: "self",
+				Members: []Member{
+					{Cluster: "self", Known: known, Seen: at(now)}, {Cluster: "west", Known: known, Seen: seen,
+						Heartbeat: beatAt(seen)},
+				}})
 			last := &gone
 			switch is := r.Silent("west"); {
 			case is == was:
@@ -51,7 +54,8 @@ func TestLinkFlaps(t *testing.T) {
 				last = &back
 			}
 			if at(now).Sub(*last) < ttl {
-				t.Fatalf("seed %d: after %d s the state of %s ago again, expired %t, want a TTL of %s between", seed, now, at(now).Sub(*last), !was, ttl)
+				t.Fatalf("seed %d: after %d s the state of %s ago again, expired %t, want a TTL of %s between", seed, now,
+					at(now).Sub(*last), !was, ttl)
 			}
 			*last = at(now)
 		}
@@ -61,8 +65,8 @@ func TestLinkFlaps(t *testing.T) {
 	}
 }
 
-// docs/spec/controller.md 8.2: a heartbeat that gets through once in each TTL keeps its member, and our own need to come back only once in half a TTL. One
-// second more between heartbeats and the member expires.
+// docs/spec/controller.md 8.2: a heartbeat that gets through once in each TTL keeps its member, and our own need to
+// come back only once in half a TTL. One second more between heartbeats and the member expires.
 func TestLinkIsJustGoodEnough(t *testing.T) {
 	const hour = 3600
 	for _, tt := range []struct {
@@ -75,9 +79,10 @@ func TestLinkIsJustGoodEnough(t *testing.T) {
 		for now := range hour {
 			echo = echo.Next(at(now), at(now/31*31), ttl)
 			heard := at(now / tt.gap * tt.gap)
-			r = evaluate(r, Inputs{Now: at(now), TTL: ttl, OnExpiry: lastResort, Echoed: echo.Since(), Self: "self", Members: []Member{
-				{Cluster: "west", Known: at(0), Seen: heard, Heartbeat: beatAt(heard)},
-			}})
+			r = evaluate(r, Inputs{Now: at(now), TTL: ttl, OnExpiry: lastResort, Echoed: echo.Since(), Self: "self",
+				Members: []Member{
+					{Cluster: "west", Known: at(0), Seen: heard, Heartbeat: beatAt(heard)},
+				}})
 			expired = expired || r.Silent("west")
 		}
 		if expired != tt.want {
@@ -86,8 +91,8 @@ func TestLinkIsJustGoodEnough(t *testing.T) {
 	}
 }
 
-// docs/spec/controller.md 8.2: a member that is blind every other second is silent at once, and returns ever more seldom. After a long pause it
-// returns at once.
+// docs/spec/controller.md 8.2: a member that is blind every other second is silent at once, and returns ever more
+// seldom. After a long pause it returns at once.
 func TestBlindFlaps(t *testing.T) {
 	var r Result
 	var returns []int
@@ -95,7 +100,8 @@ func TestBlindFlaps(t *testing.T) {
 		h := beatAt(at(now))
 		h.Blind = blind
 		was := r.Silent("west")
-		r = evaluate(r, Inputs{Now: at(now), TTL: ttl, OnExpiry: lastResort, Echoed: at(0), Members: []Member{{Cluster: "west", Known: at(0), Seen: at(now), Heartbeat: h}}})
+		r = evaluate(r, Inputs{Now: at(now), TTL: ttl, OnExpiry: lastResort, Echoed: at(0),
+			Members: []Member{{Cluster: "west", Known: at(0), Seen: at(now), Heartbeat: h}}})
 		switch is := r.Silent("west"); {
 		case blind && !is:
 			t.Fatalf("after %d s: blind, and not silent", now)

@@ -1,4 +1,5 @@
-// Package liveness decides which members of a clusterset are silent, and which of their endpoints count (docs/spec/controller.md 8).
+// Package liveness decides which members of a clusterset are silent, and which of their endpoints count
+// (docs/spec/controller.md 8).
 //
 // Each member renews a heartbeat on the broker. For every other cluster a member is in one of these states:
 //
@@ -9,11 +10,12 @@
 //	   └── its services were reconciled ─────── returning ◀──────────────────────────────────┘
 //	                                                a heartbeat after a pass, and a list of its objects
 //
-// [Result.Next] makes these moves; the controller calls it at least once a second. While this cluster's own heartbeat does not come back from the
-// broker in time, no member falls silent; afterwards each has a full TTL again. So a broker that is away, takes no writes or passes none on removes
-// nothing, with two members as with a hundred.
+// [Result.Next] makes these moves; the controller calls it at least once a second. While this cluster's own heartbeat
+// does not come back from the broker in time, no member falls silent; afterwards each has a full TTL again. So a broker
+// that is away, takes no writes or passes none on removes nothing, with two members as with a hundred.
 //
-// The package is pure: the caller passes the time. All times are of one monotonic clock of this process, so the clock of a member does not matter.
+// The package is pure: the caller passes the time. All times are of one monotonic clock of this process, so the clock
+// of a member does not matter.
 package liveness
 
 import (
@@ -31,7 +33,8 @@ type Member struct {
 	Seen      time.Time          // when its heartbeat was last seen to change, or seen first; zero if never
 	Heartbeat protocol.Heartbeat // the newest that was seen
 
-	// TTL is what the member asks for, 0 if nothing: it may renew less often than this cluster does. The larger TTL counts.
+	// TTL is what the member asks for, 0 if nothing: it may renew less often than this cluster does. The larger TTL
+	// counts.
 	TTL time.Duration
 }
 
@@ -51,8 +54,9 @@ type Echo struct {
 	start time.Time // of the first evaluation
 }
 
-// Next returns the echo at now, if the newest heartbeat of our own that came back was sent at sent, zero if none did. It is in
-// time for half a TTL: so our own silence is noticed before that of others, which lasts for a TTL, means anything.
+// Next returns the echo at now, if the newest heartbeat of our own that came back was sent at sent, zero if none did.
+// It is in time for half a TTL: so our own silence is noticed before that of others, which lasts for a TTL, means
+// anything.
 func (e Echo) Next(now, sent time.Time, ttl time.Duration) Echo {
 	if e.start.IsZero() {
 		e.start = now
@@ -91,14 +95,15 @@ type Result struct {
 	grace     time.Time           // a TTL begins no earlier
 }
 
-// A comeback is the last return of a member. The next return waits for a TTL, a minute at most. The wait doubles with each return that
-// follows soon, up to maxWait. So a member that flaps has its imports written seldom.
+// A comeback is the last return of a member. The next return waits for a TTL, a minute at most. The wait doubles with
+// each return that follows soon, up to maxWait. So a member that flaps has its imports written seldom.
 type comeback struct {
 	at   time.Time
 	wait time.Duration
 }
 
-// maxWait is the longest wait, in TTLs of at most waitUnit. A return that comes later than a further maxWait is not soon.
+// maxWait is the longest wait, in TTLs of at most waitUnit. A return that comes later than a further maxWait is not
+// soon.
 const (
 	maxWait  = 10
 	waitUnit = time.Minute
@@ -151,16 +156,20 @@ func (r Result) Peer(cluster string) protocol.Peer {
 // Silences returns the silent and returning members, to be noted for the next process.
 func (r Result) Silences() map[string]Silence { return r.silent }
 
-// Next returns the result that follows r, and the members that may fall silent or return. The caller verifies these on the broker.
+// Next returns the result that follows r, and the members that may fall silent or return. The caller verifies these on
+// the broker.
 //
-// Every member has a full TTL after the start, after our own heartbeats are back, and after a pause of the evaluation, as when this process or its
-// machine was suspended.
+// Every member has a full TTL after the start, after our own heartbeats are back, and after a pause of the evaluation,
+// as when this process or its machine was suspended.
 func (r Result) Next(in Inputs) (next Result, silent, back []Member) {
 	if in.TTL <= 0 {
 		return Result{}, nil, nil
 	}
 	next = Result{silent: maps.Clone(r.silent), returns: maps.Clone(r.returns), evaluated: in.Now, grace: r.grace}
-	maps.DeleteFunc(next.returns, func(_ string, c comeback) bool { return in.Now.Sub(c.at) > 2*maxWait*min(in.TTL, waitUnit) })
+	maps.DeleteFunc(next.returns, func(_ string, c comeback) bool {
+		return in.Now.Sub(c.at) > 2*maxWait*min(in.TTL,
+			waitUnit)
+	})
 	for cluster, s := range next.silent {
 		if !in.Echoed.IsZero() && in.Now.Sub(in.Echoed) >= in.TTL { // else it may be back, and could not say so
 			s.part = in.OnExpiry.Part(in.Now.Sub(s.Since))

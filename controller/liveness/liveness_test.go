@@ -81,7 +81,8 @@ func (w clusterset) inputs(now int) Inputs {
 		}
 		m := Member{Cluster: cluster, Known: at(w.joins[cluster]), Seen: w.seen(cluster, now), TTL: w.asks[cluster]}
 		if !m.Seen.IsZero() {
-			m.Heartbeat = protocol.Heartbeat{Stamp: protocol.Stamp(m.Seen.Sub(start)), Blind: now >= w.blind[cluster] && w.blind[cluster] > 0}
+			m.Heartbeat = protocol.Heartbeat{Stamp: protocol.Stamp(m.Seen.Sub(start)), Blind: now >= w.blind[cluster] &&
+				w.blind[cluster] > 0}
 			if back, returned := w.returns[cluster]; returned && m.Seen.After(at(back-10)) {
 				m.Heartbeat.Complete = m.Heartbeat.Stamp // it compares all again and again
 			}
@@ -125,30 +126,45 @@ func TestEvaluate(t *testing.T) {
 		want       []string
 	}{
 		{name: "all alive", clusterset: clusterset{members: five}},
-		{name: "one dies", clusterset: clusterset{members: five, dies: map[string]int{"a": 100}}, want: []string{"160 +a", "460 !a"}},
-		{name: "one dies that asks for more", clusterset: clusterset{members: five, dies: map[string]int{"a": 100}, asks: map[string]time.Duration{"a": 2 * ttl}},
-			want: []string{"220 +a", "520 !a"}},
-		{name: "one dies that asks for less", clusterset: clusterset{members: five, dies: map[string]int{"a": 100}, asks: map[string]time.Duration{"a": ttl / 2}},
+		{name: "one dies", clusterset: clusterset{members: five, dies: map[string]int{"a": 100}},
 			want: []string{"160 +a", "460 !a"}},
-		{name: "one dies and returns", clusterset: clusterset{members: three, dies: map[string]int{"a": 100}, returns: map[string]int{"a": 200}},
+		{name: "one dies that asks for more", clusterset: clusterset{members: five, dies: map[string]int{"a": 100},
+			asks: map[string]time.Duration{"a": 2 * ttl}},
+			want: []string{"220 +a", "520 !a"}},
+		{name: "one dies that asks for less", clusterset: clusterset{members: five, dies: map[string]int{"a": 100},
+			asks: map[string]time.Duration{"a": ttl / 2}},
+			want: []string{"160 +a", "460 !a"}},
+		{name: "one dies and returns", clusterset: clusterset{members: three, dies: map[string]int{"a": 100},
+			returns: map[string]int{"a": 200}},
 			want: []string{"160 +a", "200 -a"}},
-		{name: "without any heartbeat", clusterset: clusterset{members: three, dies: map[string]int{"a": 0}}, want: []string{"61 +a", "361 !a"}},
-		{name: "joined later, without any heartbeat", clusterset: clusterset{members: three, dies: map[string]int{"a": 0}, joins: map[string]int{"a": 200}},
+		{name: "without any heartbeat", clusterset: clusterset{members: three, dies: map[string]int{"a": 0}},
+			want: []string{"61 +a", "361 !a"}},
+		{name: "joined later, without any heartbeat", clusterset: clusterset{members: three, dies: map[string]int{"a": 0},
+			joins: map[string]int{"a": 200}},
 			want: []string{"260 +a", "560 !a"}},
 		{name: "this cluster never expires", clusterset: clusterset{members: three, dies: map[string]int{"self": 100}}},
-		{name: "both others of three", clusterset: clusterset{members: three, dies: map[string]int{"a": 100, "b": 100}}, want: []string{"160 +a", "160 +b", "460 !a", "460 !b"}},
-		{name: "all others at once", clusterset: clusterset{members: five, dies: map[string]int{"a": 100, "b": 100, "c": 100, "d": 100}},
+		{name: "both others of three", clusterset: clusterset{members: three, dies: map[string]int{"a": 100, "b": 100}},
+			want: []string{"160 +a", "160 +b", "460 !a", "460 !b"}},
+		{name: "all others at once", clusterset: clusterset{members: five,
+			dies: map[string]int{"a": 100, "b": 100, "c": 100, "d": 100}},
 			want: []string{"160 +a", "160 +b", "160 +c", "160 +d", "460 !a", "460 !b", "460 !c", "460 !d"}},
-		{name: "blind", clusterset: clusterset{members: three, blind: map[string]int{"a": 105}}, want: []string{"105 +a", "405 !a"}},
-		{name: "our own heartbeat does not come back, with one other member", clusterset: clusterset{members: []string{"self", "a"}, dies: map[string]int{"a": 90}, down: [2]int{100, 900}}},
-		{name: "a dead one of two goes", clusterset: clusterset{members: []string{"self", "a"}, dies: map[string]int{"a": 90}}, want: []string{"150 +a", "450 !a"}},
+		{name: "blind", clusterset: clusterset{members: three, blind: map[string]int{"a": 105}},
+			want: []string{"105 +a", "405 !a"}},
+		{name: "our own heartbeat does not come back, with one other member",
+			clusterset: clusterset{members: []string{"self", "a"}, dies: map[string]int{"a": 90}, down: [2]int{100, 900}}},
+		{name: "a dead one of two goes", clusterset: clusterset{members: []string{"self", "a"},
+			dies: map[string]int{"a": 90}}, want: []string{"150 +a", "450 !a"}},
 		{name: "link lost", clusterset: clusterset{members: three, dies: map[string]int{"a": 90}, down: [2]int{100, 900}}},
-		{name: "link lost and back", clusterset: clusterset{members: three, dies: map[string]int{"a": 90}, down: [2]int{100, 300}}, want: []string{"360 +a"}},
-		{name: "expired before the link was lost", clusterset: clusterset{members: three, dies: map[string]int{"a": 90}, down: [2]int{200, 400}},
+		{name: "link lost and back", clusterset: clusterset{members: three, dies: map[string]int{"a": 90},
+			down: [2]int{100, 300}}, want: []string{"360 +a"}},
+		{name: "expired before the link was lost", clusterset: clusterset{members: three, dies: map[string]int{"a": 90},
+			down: [2]int{200, 400}},
 			want: []string{"150 +a", "460 !a"}},
-		{name: "the process was suspended", clusterset: clusterset{members: three, dies: map[string]int{"a": 190}, still: [2]int{200, 280}},
+		{name: "the process was suspended", clusterset: clusterset{members: three, dies: map[string]int{"a": 190},
+			still: [2]int{200, 280}},
 			want: []string{"340 +a"}},
-		{name: "left", clusterset: clusterset{members: three, dies: map[string]int{"a": 100}, leaves: map[string]int{"a": 200}}, want: []string{"160 +a", "200 -a"}},
+		{name: "left", clusterset: clusterset{members: three, dies: map[string]int{"a": 100},
+			leaves: map[string]int{"a": 200}}, want: []string{"160 +a", "200 -a"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if got := tt.clusterset.run(); !slices.Equal(got, tt.want) {
@@ -189,28 +205,33 @@ func TestEcho(t *testing.T) {
 	}
 }
 
-// docs/spec/controller.md 8.2: after a restart, a member that was silent is so until it has compared all its exports since, for no longer than on_expiry says, and
-// what was current is so for a TTL.
+// docs/spec/controller.md 8.2: after a restart, a member that was silent is so until it has compared all its exports
+// since, for no longer than on_expiry says, and what was current is so for a TTL.
 func TestRestored(t *testing.T) {
 	inputs := func(now int, h protocol.Heartbeat) Inputs {
 		return Inputs{Now: at(now), TTL: ttl, OnExpiry: lastResort, Echoed: at(0), Self: "self", Members: []Member{
-			{Cluster: "self"}, {Cluster: "dead", Seen: at(1), Heartbeat: h}, {Cluster: "dies", Seen: at(1)}, {Cluster: "over", Seen: at(1)},
+			{Cluster: "self"}, {Cluster: "dead", Seen: at(1), Heartbeat: h}, {Cluster: "dies", Seen: at(1)},
+			{Cluster: "over", Seen: at(1)},
 		}}
 	}
 	r := Restored(map[string]Silence{
 		"dead": {Since: at(-30), Seen: 7}, "over": {Since: at(-300)}, "left": {Since: at(0)}, "tomorrow": {Since: at(86400)},
 	}, lastResort, at(0))
-	if r.Part("dead") != LastResort || r.Part("over") != Nothing || r.Part("dies") != All || !r.Since("tomorrow").Equal(at(0)) {
-		t.Errorf("at first dead %d, over %d, dies %d, tomorrow since %s", r.Part("dead"), r.Part("over"), r.Part("dies"), r.Since("tomorrow"))
+	if r.Part("dead") != LastResort || r.Part("over") != Nothing || r.Part("dies") != All ||
+		!r.Since("tomorrow").Equal(at(0)) {
+		t.Errorf("at first dead %d, over %d, dies %d, tomorrow since %s", r.Part("dead"), r.Part("over"), r.Part("dies"),
+			r.Since("tomorrow"))
 	}
 	for now := 1; now <= 60; now++ {
 		h := protocol.Heartbeat{Stamp: protocol.Stamp(7 + now), Complete: 7} // of a pass before
 		if r = evaluate(r, inputs(now, h)); !r.Silent("dead") || r.Silent("dies") || r.Silent("left") {
-			t.Fatalf("after %d s: silent: dead %t, dies %t, left %t; want true, false, false", now, r.Silent("dead"), r.Silent("dies"), r.Silent("left"))
+			t.Fatalf("after %d s: silent: dead %t, dies %t, left %t; want true, false, false", now, r.Silent("dead"),
+				r.Silent("dies"), r.Silent("left"))
 		}
 	}
 	if r = evaluate(r, inputs(61, protocol.Heartbeat{Stamp: 70, Complete: 8})); r.Silent("dead") || !r.Silent("dies") {
-		t.Errorf("after a TTL: silent: dead %t, dies %t; want false with a heartbeat that counts, true", r.Silent("dead"), r.Silent("dies"))
+		t.Errorf("after a TTL: silent: dead %t, dies %t; want false with a heartbeat that counts, true", r.Silent("dead"),
+			r.Silent("dies"))
 	}
 }
 
@@ -218,9 +239,11 @@ func TestRestored(t *testing.T) {
 func TestReturning(t *testing.T) {
 	r := Result{}.Silence("a", 7, lastResort, at(0)).Return("a", ttl, at(0))
 	if r.Silent("a") || r.Part("a") != All || !r.Returning("a") || len(r.Silences()) != 1 || !r.Since("a").IsZero() {
-		t.Errorf("silent %t, part %d, returning %t, %d noted; want false, all, true, 1", r.Silent("a"), r.Part("a"), r.Returning("a"), len(r.Silences()))
+		t.Errorf("silent %t, part %d, returning %t, %d noted; want false, all, true, 1", r.Silent("a"), r.Part("a"),
+			r.Returning("a"), len(r.Silences()))
 	}
-	in := Inputs{Now: at(1), TTL: ttl, OnExpiry: lastResort, Echoed: at(0), Members: []Member{{Cluster: "a", Heartbeat: protocol.Heartbeat{Stamp: 9, Complete: 8}}}}
+	in := Inputs{Now: at(1), TTL: ttl, OnExpiry: lastResort, Echoed: at(0),
+		Members: []Member{{Cluster: "a", Heartbeat: protocol.Heartbeat{Stamp: 9, Complete: 8}}}}
 	if next, silent, back := r.Next(in); len(silent)+len(back) > 0 || !next.Returning("a") {
 		t.Errorf("silent %v, back %v, want neither while it returns", silent, back)
 	}
@@ -237,7 +260,8 @@ func TestOnExpiry(t *testing.T) {
 		{OnExpiry{ActRemove, time.Hour}, "remove", Nothing, Nothing, Nothing},
 		{OnExpiry{ActKeep, time.Hour}, "keep", All, All, All},
 	} {
-		if begin, end, beyond := tt.on.Part(0), tt.on.Part(time.Hour-1), tt.on.Part(time.Hour); begin != tt.begin || end != tt.end || beyond != tt.beyond || tt.on.String() != tt.text {
+		if begin, end, beyond := tt.on.Part(0), tt.on.Part(time.Hour-1), tt.on.Part(time.Hour); begin != tt.begin ||
+			end != tt.end || beyond != tt.beyond || tt.on.String() != tt.text {
 			t.Errorf("%s: %d, %d, %d", tt.on, begin, end, beyond)
 		}
 	}

@@ -17,7 +17,8 @@ type Action string
 
 // The actions of "on_expiry".
 const (
-	ActLastResort Action = "last_resort" // they stay for the ports and families of which no other cluster has a ready endpoint, for a time
+	// they stay for the ports and families of which no other cluster has a ready endpoint, for a time
+	ActLastResort Action = "last_resort"
 	ActRemove     Action = "remove"
 	ActKeep       Action = "keep" // they stay as they are
 )

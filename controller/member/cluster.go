@@ -1,5 +1,5 @@
-// Package member reads and writes the member's own API server: the cluster whose services are exported and that imports the
-// services of the others.
+// Package member reads and writes the member's own API server: the cluster whose services are exported and that imports
+// the services of the others.
 //
 //	        list + watch                                  keys of services
 //	Namespace Service EndpointSlice        +---------+    +--------------+
@@ -8,10 +8,10 @@
 //	                                         ^     |
 //	             [Cluster.Wrote], .Deleted --+     +--> Export, Import, Service, SourceSlices, ... (reads)
 //
-// A [Cluster] follows all kinds that the controller needs. Its reads come from memory and include the controller's own writes
-// at once, before the watch delivers them. [Conditions] writes the conditions of a ServiceExport and lets [Events] record each
-// transition. [Policy] decides which namespaces take part. [CheckKinds] says which definitions are missing or too old; the
-// controller waits until all exist.
+// A [Cluster] follows all kinds that the controller needs. Its reads come from memory and include the controller's own
+// writes at once, before the watch delivers them. [Conditions] writes the conditions of a ServiceExport and lets
+// [Events] record each transition. [Policy] decides which namespaces take part. [CheckKinds] says which definitions are
+// missing or too old; the controller waits until all exist.
 //
 // Nothing here knows about the broker.
 package member
@@ -65,12 +65,12 @@ type Config struct {
 
 // A Cluster is the member's own cluster as its API server describes it.
 //
-// [New] makes it without a request. [Cluster.Run] follows the API server; the caches are complete once [Cluster.Synced] is
-// true. The objects that it returns are shared with the caches: callers must not change them. All methods may be called by
-// several goroutines.
+// [New] makes it without a request. [Cluster.Run] follows the API server; the caches are complete once [Cluster.Synced]
+// is true. The objects that it returns are shared with the caches: callers must not change them. All methods may be
+// called by several goroutines.
 //
-// A write goes through [Cluster.Client]. The writer then reports the answer by [Cluster.Wrote] or [Cluster.Deleted], so that
-// the next read sees it even if the watch is late; a write that is not seen would be repeated.
+// A write goes through [Cluster.Client]. The writer then reports the answer by [Cluster.Wrote] or [Cluster.Deleted], so
+// that the next read sees it even if the watch is late; a write that is not seen would be repeated.
 type Cluster struct {
 	client     *apiserver.Client
 	set        *apiserver.Set
@@ -104,8 +104,8 @@ type followed struct {
 // errNoAnswer is the reason why a watch without an error has no contact.
 var errNoAnswer = errors.New("the API server does not answer")
 
-// Blind names a kind that exports depend on and that was not seen since a time, or returns "". Kinds that are not installed are skipped: exports go on
-// without them.
+// Blind names a kind that exports depend on and that was not seen since a time, or returns "". Kinds that are not
+// installed are skipped: exports go on without them.
 func (c *Cluster) Blind(since time.Time) string {
 	for _, kind := range []string{"Namespace", "Service", "EndpointSlice", "ServiceExport", kindProperty} {
 		id := apiserver.WatchID{Kind: kind}
@@ -132,14 +132,16 @@ func New(cfg Config) (*Cluster, error) {
 	if c.rejected == nil {
 		c.rejected = func(merge.Rejection) {}
 	}
-	c.set = apiserver.NewSet(apiserver.SetConfig{Client: client, Name: "local", Interval: cfg.Interval, Log: cfg.Log, Barrier: c.barrier, RolledBack: c.rolledBack})
+	c.set = apiserver.NewSet(apiserver.SetConfig{Client: client, Name: "local", Interval: cfg.Interval, Log: cfg.Log,
+		Barrier: c.barrier, RolledBack: c.rolledBack})
 	c.namespaces = follow(c, &corev1.Namespace{}, nil)
 	c.services = follow(c, &corev1.Service{}, nil)
 	c.exports = follow(c, &mcsv1beta1.ServiceExport{}, nil)
 	if _, err := c.kindOf(&mcsv1beta1.ServiceExport{}).informer.AddEventHandler(c.kept.handler()); err != nil {
 		return nil, fmt.Errorf("member: handler of ServiceExport: %w", err)
 	}
-	c.imports = follow(c, &mcsv1beta1.ServiceImport{}, cache.Indexers{indexDerived: index(derivedKeys), indexAddress: index(addressKeys)})
+	c.imports = follow(c, &mcsv1beta1.ServiceImport{}, cache.Indexers{indexDerived: index(derivedKeys),
+		indexAddress: index(addressKeys)})
 	c.slices = follow(c, &discoveryv1.EndpointSlice{},
 		cache.Indexers{indexSource: index(sourceKeys), indexImported: index(importedKeys)})
 	var property apiserver.Object = &aboutv1beta1.ClusterProperty{}
@@ -180,9 +182,10 @@ func (c *Cluster) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return c.set.Run(ctx) })
 	g.Go(func() error {
-		c.kept.run(ctx, c.kindOf(&mcsv1beta1.ServiceExport{}).informer.HasSynced, func(ctx context.Context) (*unstructured.Unstructured, error) {
-			return c.client.Definition(ctx, mcsv1beta1.ServiceExportFullName)
-		}, func(svc types.NamespacedName) bool { return c.Service(svc) != nil })
+		c.kept.run(ctx, c.kindOf(&mcsv1beta1.ServiceExport{}).informer.HasSynced,
+			func(ctx context.Context) (*unstructured.Unstructured, error) {
+				return c.client.Definition(ctx, mcsv1beta1.ServiceExportFullName)
+			}, func(svc types.NamespacedName) bool { return c.Service(svc) != nil })
 		return nil
 	})
 	g.Go(func() error {
@@ -198,7 +201,8 @@ func (c *Cluster) Run(ctx context.Context) error {
 // Close ends the connections. Run must have returned.
 func (c *Cluster) Close() { c.client.Close() }
 
-// Synced reports whether every kind was listed once. It does not wait for ServiceExports where they are absent: see [Cluster.ExportGoesOn].
+// Synced reports whether every kind was listed once. It does not wait for ServiceExports where they are absent: see
+// [Cluster.ExportGoesOn].
 func (c *Cluster) Synced() bool {
 	if c.synced.Load() {
 		return true
@@ -228,12 +232,12 @@ func (c *Cluster) ExportsAbsent() string {
 	return "this cluster does not have ServiceExport at v1beta1: what it exported before goes on; install its CRD, then the exports again"
 }
 
-// UnreadableRetry is the time until a service with an object that does not decode is reconciled again: no event follows when
-// the object is deleted.
+// UnreadableRetry is the time until a service with an object that does not decode is reconciled again: no event follows
+// when the object is deleted.
 const UnreadableRetry = 5 * time.Second
 
-// Unreadable reports whether the ServiceExport or the ServiceImport of a service exists and does not decode. What it says is
-// not known, so that nothing may follow from it.
+// Unreadable reports whether the ServiceExport or the ServiceImport of a service exists and does not decode. What it
+// says is not known, so that nothing may follow from it.
 func (c *Cluster) Unreadable(svc types.NamespacedName) bool {
 	return slices.ContainsFunc([]string{kindExport, kindImport}, func(kind string) bool {
 		return c.set.Undecodable(apiserver.WatchID{Kind: kind}, svc.String()) != nil
@@ -280,12 +284,13 @@ func (c *Cluster) kindOf(o apiserver.Object) followed {
 // Namespace returns the namespace, nil if it does not exist.
 func (c *Cluster) Namespace(name string) *corev1.Namespace { return found(c.namespaces.Get(name)) }
 
-// CreatedNamespaces returns how many namespaces the controller has created for exports of each cluster, as their labels and annotations say. Where
-// this cluster is the broker, too, the namespaces of members are none of them.
+// CreatedNamespaces returns how many namespaces the controller has created for exports of each cluster, as their labels
+// and annotations say. Where this cluster is the broker, too, the namespaces of members are none of them.
 func (c *Cluster) CreatedNamespaces() map[string]int {
 	created := map[string]int{}
 	for _, ns := range c.namespaces.List() {
-		if id := ns.Annotations[apibroker.AnnotationCreatedFor]; id != "" && ns.Labels[apibroker.LabelManagedBy] == apibroker.ManagedBy {
+		if id := ns.Annotations[apibroker.AnnotationCreatedFor]; id != "" &&
+			ns.Labels[apibroker.LabelManagedBy] == apibroker.ManagedBy {
 			created[id]++
 		}
 	}
@@ -297,7 +302,8 @@ func (c *Cluster) Service(svc types.NamespacedName) *corev1.Service {
 	return found(c.services.Get(svc.String()))
 }
 
-// Derived returns the Service with the name of the import's derived Service, whether we manage it or not; nil if it does not exist.
+// Derived returns the Service with the name of the import's derived Service, whether we manage it or not; nil if it
+// does not exist.
 func (c *Cluster) Derived(svc types.NamespacedName) *corev1.Service {
 	return found(c.services.Get(svc.Namespace + "/" + merge.DerivedName(svc.Namespace, svc.Name)))
 }
@@ -307,13 +313,14 @@ func (c *Cluster) Export(svc types.NamespacedName) *mcsv1beta1.ServiceExport {
 	return c.kept.beside(svc.String(), c.exports.Get)
 }
 
-// ExportGoesOn reports whether the export of a service, created at a time, goes on without a ServiceExport: it went with an earlier CRD, so that its
-// user has not ended it, or that is not known yet.
+// ExportGoesOn reports whether the export of a service, created at a time, goes on without a ServiceExport: it went
+// with an earlier CRD, so that its user has not ended it, or that is not known yet.
 func (c *Cluster) ExportGoesOn(svc types.NamespacedName, created time.Time) bool {
 	return c.kept.goesOn(svc.String(), created)
 }
 
-// ExportsKnown reports whether all exports of this cluster are known: ServiceExports were listed, and their CRD was read after that.
+// ExportsKnown reports whether all exports of this cluster are known: ServiceExports were listed, and their CRD was
+// read after that.
 func (c *Cluster) ExportsKnown() bool { return c.kept.known() }
 
 // WithheldExports is the number of deleted ServiceExports that have not ended.
@@ -348,8 +355,8 @@ func (c *Cluster) SourceSlices(svc types.NamespacedName) []*discoveryv1.Endpoint
 	return c.slices.ByIndex(indexSource, svc.String())
 }
 
-// ImportedSlices returns the slices that have the label of the import or that we made for it, sorted by name, without those
-// that we made for another import that exists.
+// ImportedSlices returns the slices that have the label of the import or that we made for it, sorted by name, without
+// those that we made for another import that exists.
 func (c *Cluster) ImportedSlices(svc types.NamespacedName) []*discoveryv1.EndpointSlice {
 	derived := merge.DerivedName(svc.Namespace, svc.Name)
 	ours := c.slices.ByIndex(indexImported, svc.Namespace+"/"+derived)
@@ -384,7 +391,8 @@ func (c *Cluster) UnreadableProperties() (names []string) {
 	return names
 }
 
-// Properties returns all ClusterProperties, sorted by name, also those that are gone and count still: see [keptProperties].
+// Properties returns all ClusterProperties, sorted by name, also those that are gone and count still: see
+// [keptProperties].
 func (c *Cluster) Properties() []*aboutv1beta1.ClusterProperty {
 	var all []*aboutv1beta1.ClusterProperty
 	for _, o := range c.keptProps.beside(c.properties.List) {
@@ -400,7 +408,8 @@ func asBeta(o apiserver.Object) *aboutv1beta1.ClusterProperty {
 	case *aboutv1beta1.ClusterProperty:
 		return p
 	case *aboutv1alpha1.ClusterProperty:
-		return &aboutv1beta1.ClusterProperty{ObjectMeta: p.ObjectMeta, Spec: aboutv1beta1.ClusterPropertySpec{Value: p.Spec.Value}}
+		return &aboutv1beta1.ClusterProperty{ObjectMeta: p.ObjectMeta,
+			Spec: aboutv1beta1.ClusterPropertySpec{Value: p.Spec.Value}}
 	}
 	return nil
 }
@@ -421,14 +430,17 @@ func (c *Cluster) Exports() []types.NamespacedName {
 	return slices.Compact(all)
 }
 
-// Imports returns the keys of all ServiceImports, sorted, without those in namespaces that members write to: where this cluster is its own
-// broker, they are what members publish for people, with our label ("aggregate_view").
+// Imports returns the keys of all ServiceImports, sorted, without those in namespaces that members write to: where this
+// cluster is its own broker, they are what members publish for people, with our label ("aggregate_view").
 func (c *Cluster) Imports() []types.NamespacedName {
-	return slices.DeleteFunc(keysOf(c.imports.List()), func(svc types.NamespacedName) bool { return IsBrokerNamespace(c.Namespace(svc.Namespace)) })
+	return slices.DeleteFunc(keysOf(c.imports.List()), func(svc types.NamespacedName) bool {
+		return IsBrokerNamespace(
+			c.Namespace(svc.Namespace))
+	})
 }
 
-// Leftovers returns the services with imported slices or a derived Service, but without import: it was deleted, by hand or with its CRD, or someone
-// has changed the labels of a slice.
+// Leftovers returns the services with imported slices or a derived Service, but without import: it was deleted, by hand
+// or with its CRD, or someone has changed the labels of a slice.
 func (c *Cluster) Leftovers() []types.NamespacedName {
 	found := make(map[types.NamespacedName]bool)
 	see := func(o metav1.Object, imp string, ours bool) {
@@ -446,8 +458,8 @@ func (c *Cluster) Leftovers() []types.NamespacedName {
 	return slices.Collect(maps.Keys(found))
 }
 
-// ServiceCIDRs returns the service networks of the cluster: those of its ServiceCIDR objects, or without such objects those of
-// the Config.
+// ServiceCIDRs returns the service networks of the cluster: those of its ServiceCIDR objects, or without such objects
+// those of the Config.
 func (c *Cluster) ServiceCIDRs() []netip.Prefix {
 	var all []netip.Prefix
 	if c.serviceCIDRs != nil {
@@ -466,9 +478,9 @@ func (c *Cluster) ServiceCIDRs() []netip.Prefix {
 	return all
 }
 
-// Families returns the IP families in which Services of this cluster get addresses, sorted: those of its service networks, or
-// if no network is known those of the Service default/kubernetes, which every API server creates for itself. It is empty while
-// neither is known.
+// Families returns the IP families in which Services of this cluster get addresses, sorted: those of its service
+// networks, or if no network is known those of the Service default/kubernetes, which every API server creates for
+// itself. It is empty while neither is known.
 func (c *Cluster) Families() []corev1.IPFamily {
 	var families []corev1.IPFamily
 	for _, p := range c.ServiceCIDRs() {

@@ -18,10 +18,12 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// testBlind holds the watch of one kind after another. The cluster is blind if exports are made of the kind (docs/spec/controller.md 8.1).
+// testBlind holds the watch of one kind after another. The cluster is blind if exports are made of the kind
+// (docs/spec/controller.md 8.1).
 func testBlind(t *testing.T, server *rest.Config) {
 	kinds := map[string]string{
-		"Namespace": "namespaces", "Service": "services", "EndpointSlice": "endpointslices", "ServiceExport": "serviceexports",
+		"Namespace": "namespaces", "Service": "services", "EndpointSlice": "endpointslices",
+		"ServiceExport":   "serviceexports",
 		"ClusterProperty": "clusterproperties", "ServiceImport": "serviceimports",
 	}
 	for held, plural := range kinds {
@@ -45,14 +47,18 @@ func testBlind(t *testing.T, server *rest.Config) {
 		g.Go(func() error { return c.Run(ctx) })
 		for other := range kinds {
 			if other != held {
-				until.True(t, "contact of "+other, func() bool { return c.set.LastContact(apiserver.WatchID{Kind: other}).After(begin) })
+				until.True(t, "contact of "+other, func() bool {
+					return c.set.LastContact(apiserver.WatchID{Kind: other}).After(
+						begin)
+				})
 			}
 		}
 		want := held + ": nothing was heard of it"
 		if held == "ServiceImport" {
 			want = ""
 		}
-		if why := c.Blind(begin); !strings.HasPrefix(why, want) || (why == "") != (want == "") || strings.Contains(why, "nil") {
+		if why := c.Blind(begin); !strings.HasPrefix(why, want) || (why == "") != (want == "") ||
+			strings.Contains(why, "nil") {
 			t.Errorf("%s has no contact: blind for %q, want %q", held, why, want)
 		}
 		cancel()

@@ -24,17 +24,18 @@ const maxMessage = 32768
 
 // Conditions writes conditions of ServiceExports and records an Event for each transition.
 //
-// Two parts of the controller write conditions of one ServiceExport, each with its own field manager: the exporter Valid and
-// Ready, the importer Conflict. Neither touches those of the other, nor those that someone else wrote.
+// Two parts of the controller write conditions of one ServiceExport, each with its own field manager: the exporter
+// Valid and Ready, the importer Conflict. Neither touches those of the other, nor those that someone else wrote.
 //
-// Someone else may overwrite ours, such as another implementation of the MCS API: each attempt then waits twice as long as the one
-// before.
+// Someone else may overwrite ours, such as another implementation of the MCS API: each attempt then waits twice as long
+// as the one before.
 type Conditions struct {
 	Cluster     *Cluster
 	Events      *Events
 	overwritten *Overwritten
-	forbidden   *logging.OnChange[bool] // whether the right is missing to write the annotation of [Conditions.SetExportedTo]
-	log         logging.Logger
+	// whether the right is missing to write the annotation of [Conditions.SetExportedTo]
+	forbidden *logging.OnChange[bool]
+	log       logging.Logger
 }
 
 // NewConditions returns Conditions for the cluster.
@@ -42,9 +43,9 @@ func NewConditions(c *Cluster, e *Events, log logging.Logger) Conditions {
 	return Conditions{Cluster: c, Events: e, log: log, overwritten: &Overwritten{}, forbidden: &logging.OnChange[bool]{}}
 }
 
-// Set makes want all the conditions of exp that manager owns (docs/spec/controller.md 6). exp is as it was read; neither exp
-// nor want is changed. Set writes nothing if exp has these conditions already. If someone else overwrites them it writes nothing
-// either, and returns when to try again.
+// Set makes want all the conditions of exp that manager owns (docs/spec/controller.md 6). exp is as it was read;
+// neither exp nor want is changed. Set writes nothing if exp has these conditions already. If someone else overwrites
+// them it writes nothing either, and returns when to try again.
 func (c Conditions) Set(
 	ctx context.Context, exp *mcsv1beta1.ServiceExport, manager string, want []metav1.Condition,
 ) (wait time.Duration, err error) {
@@ -97,21 +98,24 @@ func OtherWriters(exp *mcsv1beta1.ServiceExport) []string {
 	return slices.Compact(others)
 }
 
-// nextConditions returns want with transition times: now where the status differs from the existing condition, else its time.
+// nextConditions returns want with transition times: now where the status differs from the existing condition, else its
+// time.
 func nextConditions(existing, want []metav1.Condition, now metav1.Time) []metav1.Condition {
 	next := slices.Clone(want)
 	for i := range next {
 		c := &next[i]
 		c.Message = cutMessage(c.Message, maxMessage)
 		c.LastTransitionTime = now
-		if was := meta.FindStatusCondition(existing, c.Type); was != nil && was.Status == c.Status && !was.LastTransitionTime.IsZero() {
+		if was := meta.FindStatusCondition(existing, c.Type); was != nil && was.Status == c.Status &&
+			!was.LastTransitionTime.IsZero() {
 			c.LastTransitionTime = was.LastTransitionTime
 		}
 	}
 	return next
 }
 
-// conditionsDiffer reports whether a wanted condition is missing or different, or an owned one exists that is not wanted.
+// conditionsDiffer reports whether a wanted condition is missing or different, or an owned one exists that is not
+// wanted.
 func conditionsDiffer(existing []metav1.Condition, owned []string, want []metav1.Condition) bool {
 	for i := range want {
 		was := meta.FindStatusCondition(existing, want[i].Type)
@@ -129,8 +133,9 @@ func conditionsDiffer(existing []metav1.Condition, owned []string, want []metav1
 	})
 }
 
-// ownedConditions returns the types of the conditions that manager has set by server-side apply, sorted. It decodes the one
-// level that it needs; fieldpath.Set of structured-merge-diff builds the tree of all fields (see ownedKeys in package merge).
+// ownedConditions returns the types of the conditions that manager has set by server-side apply, sorted. It decodes the
+// one level that it needs; fieldpath.Set of structured-merge-diff builds the tree of all fields (see ownedKeys in
+// package merge).
 func ownedConditions(entries []metav1.ManagedFieldsEntry, manager string) []string {
 	var owned []string
 	for _, e := range entries {
@@ -145,9 +150,11 @@ func ownedConditions(entries []metav1.ManagedFieldsEntry, manager string) []stri
 // requiredFields are those without which the API server rejects a condition, as managed fields name them.
 var requiredFields = []string{"f:type", "f:status", "f:reason", "f:message", "f:lastTransitionTime"}
 
-// sharedConditions returns the conditions that manager owns, does not want any longer, and cannot give up, since others own a part of them, be it the key
-// alone. That part would stay, and the API server would reject the export for it, at each attempt. They stay as they are.
-func sharedConditions(exp *mcsv1beta1.ServiceExport, manager string, owned []string, want []metav1.Condition) []metav1.Condition {
+// sharedConditions returns the conditions that manager owns, does not want any longer, and cannot give up, since others
+// own a part of them, be it the key alone. That part would stay, and the API server would reject the export for it, at
+// each attempt. They stay as they are.
+func sharedConditions(exp *mcsv1beta1.ServiceExport, manager string, owned []string,
+	want []metav1.Condition) []metav1.Condition {
 	var shared []metav1.Condition
 	for _, typ := range owned {
 		was := meta.FindStatusCondition(exp.Status.Conditions, typ)

@@ -17,7 +17,8 @@ var (
 )
 
 func condition(typ string, status metav1.ConditionStatus, reason string, at metav1.Time) metav1.Condition {
-	return metav1.Condition{Type: typ, Status: status, Reason: reason, Message: "Because.", ObservedGeneration: 1, LastTransitionTime: at}
+	return metav1.Condition{Type: typ, Status: status, Reason: reason, Message: "Because.", ObservedGeneration: 1,
+		LastTransitionTime: at}
 }
 
 // docs/spec/controller.md 6: the time moves only with the status, and nothing is written that is there.
@@ -38,7 +39,8 @@ func TestNextConditions(t *testing.T) {
 		differ   bool
 	}{
 		{name: "new", want: set(valid, func(*metav1.Condition) {}), at: later, differ: true},
-		{name: "the same", existing: []metav1.Condition{ready, valid}, want: set(valid, func(*metav1.Condition) {}), at: earlier},
+		{name: "the same", existing: []metav1.Condition{ready, valid}, want: set(valid, func(*metav1.Condition) {}),
+			at: earlier},
 		{name: "another status", existing: []metav1.Condition{valid}, at: later, differ: true,
 			want: set(valid, func(c *metav1.Condition) { c.Status = metav1.ConditionFalse })},
 		{name: "another reason", existing: []metav1.Condition{valid}, at: earlier, differ: true,
@@ -47,8 +49,9 @@ func TestNextConditions(t *testing.T) {
 			want: set(valid, func(c *metav1.Condition) { c.Message = "Therefore." })},
 		{name: "another generation", existing: []metav1.Condition{valid}, at: earlier, differ: true,
 			want: set(valid, func(c *metav1.Condition) { c.ObservedGeneration = 2 })},
-		{name: "one of ours is no longer wanted", existing: []metav1.Condition{valid, ready}, owned: []string{"Ready", "Valid"},
-			want: set(valid, func(*metav1.Condition) {}), at: earlier, differ: true},
+		{name: "one of ours is no longer wanted", existing: []metav1.Condition{valid, ready},
+			owned: []string{"Ready", "Valid"},
+			want:  set(valid, func(*metav1.Condition) {}), at: earlier, differ: true},
 		{name: "one of ours went by itself", existing: []metav1.Condition{valid}, owned: []string{"Ready", "Valid"},
 			want: set(valid, func(*metav1.Condition) {}), at: earlier},
 	} {
@@ -73,7 +76,8 @@ func TestNextConditions(t *testing.T) {
 
 func TestOwnedConditions(t *testing.T) {
 	entry := func(manager string, operation metav1.ManagedFieldsOperationType, fields string) metav1.ManagedFieldsEntry {
-		return metav1.ManagedFieldsEntry{Manager: manager, Operation: operation, Subresource: "status", FieldsV1: metav1.NewFieldsV1(fields)}
+		return metav1.ManagedFieldsEntry{Manager: manager, Operation: operation, Subresource: "status",
+			FieldsV1: metav1.NewFieldsV1(fields)}
 	}
 	const apply, update = metav1.ManagedFieldsOperationApply, metav1.ManagedFieldsOperationUpdate
 	const ours = `{"f:status":{"f:conditions":{"k:{\"type\":\"Valid\"}":{".":{},"f:status":{}},"k:{\"type\":\"Exported\"}":{}}}}`
@@ -111,7 +115,8 @@ func TestSharedConditions(t *testing.T) {
 		exp := &mcsv1beta1.ServiceExport{}
 		exp.Status.Conditions = []metav1.Condition{valid}
 		exp.ManagedFields = []metav1.ManagedFieldsEntry{owner("us", all), owner("them", tt.theirs)}
-		if got := sharedConditions(exp, "us", []string{"Valid"}, tt.want); (len(got) == 1 && got[0] == valid) != tt.shared || len(got) > 1 {
+		if got := sharedConditions(exp, "us", []string{"Valid"}, tt.want); (len(got) == 1 && got[0] == valid) != tt.shared ||
+			len(got) > 1 {
 			t.Errorf("%s: shared = %v, want %t", name, got, tt.shared)
 		}
 		exp.ManagedFields = exp.ManagedFields[:1]
@@ -209,11 +214,13 @@ func TestOtherWriters(t *testing.T) {
 		{"kubectl", `{"f:spec":{}}`}, {"odd", "{"},
 	} {
 		exp.ManagedFields = append(exp.ManagedFields, metav1.ManagedFieldsEntry{
-			Manager: e[0], Operation: metav1.ManagedFieldsOperationUpdate, Subresource: "status", FieldsV1: metav1.NewFieldsV1(e[1]),
+			Manager: e[0], Operation: metav1.ManagedFieldsOperationUpdate, Subresource: "status",
+			FieldsV1: metav1.NewFieldsV1(e[1]),
 		})
 	}
 	trimmed, err := trim(exp)
-	if got := OtherWriters(trimmed.(*mcsv1beta1.ServiceExport)); err != nil || !slices.Equal(got, []string{"agent", "lighthouse"}) {
+	if got := OtherWriters(trimmed.(*mcsv1beta1.ServiceExport)); err != nil ||
+		!slices.Equal(got, []string{"agent", "lighthouse"}) {
 		t.Errorf("writers = %q, %v, want the two that wrote conditions", got, err)
 	}
 }

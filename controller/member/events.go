@@ -38,9 +38,9 @@ const (
 	maxEventName   = 253
 )
 
-// Events writes one Event for each transition of a condition (docs/spec/controller.md 6). It has a client and a rate of its
-// own, so that Events never delay other writes. Callers never wait: while [eventBacklog] Events wait, further ones are dropped
-// and counted. A namespace may fill half of the free room, so a busy one leaves room for others.
+// Events writes one Event for each transition of a condition (docs/spec/controller.md 6). It has a client and a rate of
+// its own, so that Events never delay other writes. Callers never wait: while [eventBacklog] Events wait, further ones
+// are dropped and counted. A namespace may fill half of the free room, so a busy one leaves room for others.
 type Events struct {
 	client   *apiserver.Client
 	instance string
@@ -52,7 +52,8 @@ type Events struct {
 	waiting map[string]int // how many of queue are about each namespace; guarded by mu
 }
 
-// NewEvents makes an Events for the API server of config, that of c. instance names this process among those of the controller.
+// NewEvents makes an Events for the API server of config, that of c. instance names this process among those of the
+// controller.
 func NewEvents(c *Cluster, config *rest.Config, instance string, m *metrics.Metrics) (*Events, error) {
 	cfg := rest.CopyConfig(config)
 	cfg.RateLimiter, cfg.QPS, cfg.Burst = nil, eventQPS, eventBurst
@@ -63,7 +64,8 @@ func NewEvents(c *Cluster, config *rest.Config, instance string, m *metrics.Metr
 	return newEvents(client, instance, c.clusterID, m, eventBacklog), nil
 }
 
-func newEvents(client *apiserver.Client, instance string, cluster func() string, m *metrics.Metrics, backlog int) *Events {
+func newEvents(client *apiserver.Client, instance string, cluster func() string, m *metrics.Metrics,
+	backlog int) *Events {
 	return &Events{
 		client: client, instance: instance, cluster: cluster, metrics: m,
 		queue: make(chan *eventsv1.Event, backlog), waiting: make(map[string]int),
@@ -90,8 +92,8 @@ func (e *Events) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// write drops an Event that cannot be written: the condition holds the same text, and a terminating namespace takes no new
-// objects. An Event that exists was written before a crash, or by another instance.
+// write drops an Event that cannot be written: the condition holds the same text, and a terminating namespace takes no
+// new objects. An Event that exists was written before a crash, or by another instance.
 func (e *Events) write(ctx context.Context, event *eventsv1.Event) {
 	err := e.client.Create(ctx, event)
 	if err != nil && ctx.Err() == nil && !apierrors.IsAlreadyExists(err) {
@@ -143,20 +145,22 @@ func namespaceOf(event *eventsv1.Event) string {
 	return cmp.Or(event.Regarding.Namespace, event.Regarding.Name)
 }
 
-// Namespace records what was done about a namespace, each text once while its Event is there. kind is that of the Event. Events about objects
-// without a namespace are in namespace default.
+// Namespace records what was done about a namespace, each text once while its Event is there. kind is that of the
+// Event. Events about objects without a namespace are in namespace default.
 func (e *Events) Namespace(ns *corev1.Namespace, kind, why, text string) {
 	e.add(&eventsv1.Event{
-		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: ns.Name + "." + apibroker.Hash(16, string(ns.UID), why, text)},
-		EventTime:  metav1.NowMicro(),
-		Type:       kind, Reason: why, Action: "Import", Note: cutMessage(text, MaxNote),
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault,
+			Name: ns.Name + "." + apibroker.Hash(16, string(ns.UID), why, text)},
+		EventTime: metav1.NowMicro(),
+		Type:      kind, Reason: why, Action: "Import", Note: cutMessage(text, MaxNote),
 		ReportingController: apibroker.ManagedBy,
 		Regarding:           corev1.ObjectReference{APIVersion: "v1", Kind: "Namespace", Name: ns.Name, UID: ns.UID},
 	})
 }
 
-// newEvent returns the Event for the transition of a condition of obj from was, which may be nil, to is. A message that names a bad value is
-// one, too, if it is new. It is nil without a transition, for the mirrors of "legacy_conditions", and for a service that begins without a conflict.
+// newEvent returns the Event for the transition of a condition of obj from was, which may be nil, to is. A message that
+// names a bad value is one, too, if it is new. It is nil without a transition, for the mirrors of "legacy_conditions",
+// and for a service that begins without a conflict.
 //
 // The name is a hash of the transition, so that a transition is recorded once even if two instances report it.
 func newEvent(obj apiserver.Object, was, is *metav1.Condition) *eventsv1.Event {

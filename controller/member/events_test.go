@@ -29,20 +29,26 @@ func TestNewEvent(t *testing.T) {
 		want     string // type, reason and action; "" for none
 		wantKind string
 	}{
-		{name: "appears", obj: exp, typ: "Valid", is: yes, reason: "Valid", want: "Normal Valid Export", wantKind: "ServiceExport"},
-		{name: "turns false", obj: exp, typ: "Valid", was: yes, is: no, reason: "NoService", want: "Warning NoService Export", wantKind: "ServiceExport"},
+		{name: "appears", obj: exp, typ: "Valid", is: yes, reason: "Valid", want: "Normal Valid Export",
+			wantKind: "ServiceExport"},
+		{name: "turns false", obj: exp, typ: "Valid", was: yes, is: no, reason: "NoService",
+			want: "Warning NoService Export", wantKind: "ServiceExport"},
 		{name: "another reason", obj: exp, typ: "Valid", was: no, is: no, reason: "NotMember"},
 		{name: "an annotation is ignored", obj: exp, typ: "Valid", was: yes, is: yes, reason: "AnnotationIgnored",
 			want: "Warning AnnotationIgnored Export", wantKind: "ServiceExport"},
 		{name: "another malformed selector", obj: exp, typ: "Valid", was: no, is: no, reason: "InvalidClusterSelector",
 			want: "Warning InvalidClusterSelector Export", wantKind: "ServiceExport"},
-		{name: "waits", obj: exp, typ: "Ready", was: yes, is: unknown, reason: "Pending", want: "Normal Pending Export", wantKind: "ServiceExport"},
-		{name: "waits for an answer", obj: exp, typ: "Ready", was: yes, is: no, reason: "Pending", want: "Normal Pending Export", wantKind: "ServiceExport"},
-		{name: "fails", obj: exp, typ: "Ready", was: unknown, is: no, reason: "Failed", want: "Warning Failed Export", wantKind: "ServiceExport"},
+		{name: "waits", obj: exp, typ: "Ready", was: yes, is: unknown, reason: "Pending", want: "Normal Pending Export",
+			wantKind: "ServiceExport"},
+		{name: "waits for an answer", obj: exp, typ: "Ready", was: yes, is: no, reason: "Pending",
+			want: "Normal Pending Export", wantKind: "ServiceExport"},
+		{name: "fails", obj: exp, typ: "Ready", was: unknown, is: no, reason: "Failed", want: "Warning Failed Export",
+			wantKind: "ServiceExport"},
 		{name: "no conflict at first", obj: exp, typ: "Conflict", is: no, reason: "NoConflicts"},
 		{name: "a conflict at first", obj: exp, typ: "Conflict", is: yes, reason: "PortConflict,TypeConflict",
 			want: "Warning PortConflict,TypeConflict Export", wantKind: "ServiceExport"},
-		{name: "conflict over", obj: exp, typ: "Conflict", was: yes, is: no, reason: "NoConflicts", want: "Normal NoConflicts Export",
+		{name: "conflict over", obj: exp, typ: "Conflict", was: yes, is: no, reason: "NoConflicts",
+			want:     "Normal NoConflicts Export",
 			wantKind: "ServiceExport"},
 		{name: "legacy", obj: exp, typ: "Initialized", is: yes, reason: "Valid"},
 		{name: "legacy", obj: exp, typ: "Exported", was: no, is: yes, reason: "Exported"},
@@ -68,7 +74,8 @@ func TestNewEvent(t *testing.T) {
 
 // One transition has one name, so that it is recorded once; another transition has another name.
 func TestEventName(t *testing.T) {
-	exp := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: strings.Repeat("a.", 126) + "a", UID: "1"}}
+	exp := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop",
+		Name: strings.Repeat("a.", 126) + "a", UID: "1"}}
 	name := func(c metav1.Condition) string { return newEvent(exp, nil, &c).Name }
 	c := condition("Valid", metav1.ConditionFalse, "NoService", earlier)
 	first := name(c)
@@ -112,7 +119,8 @@ func TestEventIsCut(t *testing.T) {
 	const codes = " [conflict-type,conflict-ports]"
 	c.Message += codes
 	if e := newEvent(exp, nil, &c); len(e.Note) > MaxNote || !strings.HasSuffix(e.Note, "ü..."+codes) {
-		t.Errorf("note of %d octets that ends with %q, want at most %d, and the codes", len(e.Note), e.Note[len(e.Note)-40:], MaxNote)
+		t.Errorf("note of %d octets that ends with %q, want at most %d, and the codes", len(e.Note), e.Note[len(e.Note)-40:],
+			MaxNote)
 	}
 	if want := strings.TrimSuffix(strings.Repeat("PortConflict,", 9), ","); e.Reason != want {
 		t.Errorf("reason = %q, want %q", e.Reason, want)
@@ -136,7 +144,8 @@ func TestTransitionsNeverBlock(t *testing.T) {
 	r.Transitions(exp, nil, []metav1.Condition{
 		condition("Valid", metav1.ConditionTrue, "Valid", later), condition("Ready", metav1.ConditionTrue, "Exported", later),
 	})
-	if e := <-r.queue; e.Reason != "Valid" || e.ReportingInstance != "test" || e.Labels[apibroker.LabelClusterID] != "east" {
+	if e := <-r.queue; e.Reason != "Valid" || e.ReportingInstance != "test" ||
+		e.Labels[apibroker.LabelClusterID] != "east" {
 		t.Errorf("event = %+v, want that of the first condition", e)
 	}
 	if len(r.queue) > 0 {
@@ -144,7 +153,8 @@ func TestTransitionsNeverBlock(t *testing.T) {
 	}
 }
 
-// docs/spec/controller.md 6.3: a namespace with many Events leaves room for those of others, also for those about other Namespaces.
+// docs/spec/controller.md 6.3: a namespace with many Events leaves room for those of others, also for those about other
+// Namespaces.
 func TestEventsOfABusyNamespace(t *testing.T) {
 	r := newEvents(nil, "test", func() string { return "" }, metrics.New(nil, metrics.Labels{}), 12)
 	exported := func(namespace string, n int) {
@@ -155,7 +165,8 @@ func TestEventsOfABusyNamespace(t *testing.T) {
 	}
 	about := func(namespace string, n int) {
 		for range n {
-			r.Namespace(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, corev1.EventTypeWarning, "AnnotationIgnored", "Ignored.")
+			r.Namespace(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, corev1.EventTypeWarning,
+				"AnnotationIgnored", "Ignored.")
 		}
 	}
 	exported("busy", 100)

@@ -18,8 +18,9 @@ import (
 	"github.com/clusterset-dns/clusterset/api/logging"
 )
 
-// keptExports holds the delivered ServiceExports, and some that were deleted. A deleted export ends. But deleting the CRD deletes all exports first,
-// one by one, which nobody has asked for (docs/spec/controller.md 3.2). So a read of the CRD decides:
+// keptExports holds the delivered ServiceExports, and some that were deleted. A deleted export ends. But deleting the
+// CRD deletes all exports first, one by one, which nobody has asked for (docs/spec/controller.md 3.2). So a read of the
+// CRD decides:
 //
 //	           deleted                 the CRD exists, and is no newer than the export
 //	(counts) ───────────▶ (undecided) ─────────────────────────────────────────────────▶ (ended)
@@ -27,11 +28,12 @@ import (
 //	   │                      ▼                                                             │ the Service is deleted
 //	   └── created again ── (kept) ──────────────────────────────────────────────────────────┘
 //
-// Nothing is decided while the CRD is missing, terminating or not served. A single read decides for all deletions before it. The first read,
-// after the first list, decides for exports of an earlier process. Until then these count, too.
+// Nothing is decided while the CRD is missing, terminating or not served. A single read decides for all deletions
+// before it. The first read, after the first list, decides for exports of an earlier process. Until then these count,
+// too.
 //
-// The informer drops an export before its handlers run. So [Cluster.Export] asks here for an export that the informer lacks. The methods may be
-// called by several goroutines.
+// The informer drops an export before its handlers run. So [Cluster.Export] asks here for an export that the informer
+// lacks. The methods may be called by several goroutines.
 type keptExports struct {
 	log  logging.Logger
 	wake chan struct{} // capacity 1: some are undecided
@@ -93,9 +95,11 @@ func (k *keptExports) deleted(exp *mcsv1beta1.ServiceExport) {
 // readPeriod is the least time between two reads of the CRD.
 const readPeriod = 100 * time.Millisecond
 
-// run decides from the first list of ServiceExports on until ctx ends. definition reads their CRD, and hasService reports whether a Service exists.
+// run decides from the first list of ServiceExports on until ctx ends. definition reads their CRD, and hasService
+// reports whether a Service exists.
 func (k *keptExports) run(
-	ctx context.Context, listed func() bool, definition func(context.Context) (*unstructured.Unstructured, error), hasService func(types.NamespacedName) bool,
+	ctx context.Context, listed func() bool, definition func(context.Context) (*unstructured.Unstructured, error),
+	hasService func(types.NamespacedName) bool,
 ) {
 	read := func() (*unstructured.Unstructured, error) { return definition(ctx) }
 	cache.WaitForCacheSync(ctx.Done(), listed)
@@ -141,7 +145,8 @@ func (k *keptExports) decide(definition func() (*unstructured.Unstructured, erro
 		// The informer may deliver a name alone as deleted.
 		if exp := k.byKey[key]; exp != nil && exp.CreationTimestamp.Time.Before(since) {
 			k.kept[key] = true
-			k.log.Warningf("local: ServiceExport %s went with its CRD, and stays exported: create it again, or delete the Service", key)
+			k.log.Warningf(
+				"local: ServiceExport %s went with its CRD, and stays exported: create it again, or delete the Service", key)
 			continue
 		}
 		delete(k.byKey, key)
@@ -191,8 +196,8 @@ func (k *keptExports) known() bool {
 	return !k.since.IsZero()
 }
 
-// goesOn reports whether an export of an earlier process, created at a time and not here now, has not ended: that is not known yet, or it went with an
-// earlier CRD.
+// goesOn reports whether an export of an earlier process, created at a time and not here now, has not ended: that is
+// not known yet, or it went with an earlier CRD.
 func (k *keptExports) goesOn(key string, created time.Time) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -231,9 +236,9 @@ func (k *keptExports) handle(notify func([]types.NamespacedName)) {
 	k.notify = notify
 }
 
-// beside returns the export with a key that the informer has, or else the kept one, nil if it does not exist. The kept one is read first. An export
-// may come back while its end is released: asked the other way round, the informer would lack it as it is not back yet, and the kept ones as its
-// end was released since, though it counted at every moment.
+// beside returns the export with a key that the informer has, or else the kept one, nil if it does not exist. The kept
+// one is read first. An export may come back while its end is released: asked the other way round, the informer would
+// lack it as it is not back yet, and the kept ones as its end was released since, though it counted at every moment.
 func (k *keptExports) beside(
 	key string, informer func(key string) (*mcsv1beta1.ServiceExport, bool),
 ) *mcsv1beta1.ServiceExport {

@@ -85,17 +85,20 @@ func TestKeptExports(t *testing.T) {
 		// Deleting the Service ends a kept export. A new export is like any other.
 		informer.OnAdd(export(0), false)
 		k.endKept(func(svc types.NamespacedName) bool { return svc.Name != "s01" })
-		if got := k.keys(); slices.Contains(got, types.NamespacedName{Namespace: "shop", Name: "s01"}) || k.get("shop/s00") == nil {
+		if got := k.keys(); slices.Contains(got, types.NamespacedName{Namespace: "shop", Name: "s01"}) ||
+			k.get("shop/s00") == nil {
 			t.Errorf("%s: %v count, want s00 but not s01", tt.name, got)
 		}
 	}
 }
 
-// The next read decides on an export that is created and deleted again during a read. Once ended, it is not restored from the broker.
+// The next read decides on an export that is created and deleted again during a read. Once ended, it is not restored
+// from the broker.
 func TestExportEndsByALaterRead(t *testing.T) {
 	k := newKeptExports(nil)
 	created := metav1.NewTime(time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC))
-	exp := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db", CreationTimestamp: created}}
+	exp := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db",
+		CreationTimestamp: created}}
 	definition := &unstructured.Unstructured{}
 	if err := yaml.Unmarshal(mcscrd.ServiceExportCRD, &definition.Object); err != nil {
 		t.Fatal(err)
@@ -121,7 +124,8 @@ func TestExportEndsByALaterRead(t *testing.T) {
 	}
 }
 
-// docs/spec/controller.md 3.2: exports of an earlier process go on until the CRD is read, and then those that are older than it. The handler is called once.
+// docs/spec/controller.md 3.2: exports of an earlier process go on until the CRD is read, and then those that are older
+// than it. The handler is called once.
 func TestExportsOfAnEarlierProcess(t *testing.T) {
 	k := newKeptExports(nil)
 	var notified int
@@ -146,7 +150,8 @@ func TestExportsOfAnEarlierProcess(t *testing.T) {
 		k.decide(func() (*unstructured.Unstructured, error) { return step.definition, step.err })
 		older, newer := k.goesOn("shop/db", created.Add(-time.Second)), k.goesOn("shop/db", created.Time)
 		if k.known() != step.known || older != step.older || newer != step.newer || notified != step.notified {
-			t.Errorf("%s: known %t, an older export goes on %t, a newer one %t, notified %d times; want %+v", step.name, k.known(), older, newer, notified, step)
+			t.Errorf("%s: known %t, an older export goes on %t, a newer one %t, notified %d times; want %+v", step.name,
+				k.known(), older, newer, notified, step)
 		}
 	}
 }

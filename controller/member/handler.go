@@ -21,17 +21,18 @@ import (
 // Affected are the services that one change of an object may affect. A service may be listed more than once.
 type Affected struct {
 	Exports, Imports []types.NamespacedName
-	Sources          []types.NamespacedName // the Services, or their slices, changed: export and import are affected if they are exported
-	Namespace        string                 // every service of it is affected; "" for none
-	All              bool                   // every service is affected
+	// the Services, or their slices, changed: export and import are affected if they are exported
+	Sources   []types.NamespacedName
+	Namespace string // every service of it is affected; "" for none
+	All       bool   // every service is affected
 	// Initial means that the object existed before [Cluster.Handle] was called: the change is part of the backlog.
 	Initial bool
 	// Lost means that a slice of a Service of this cluster lost its last ready endpoint.
 	Lost bool
 }
 
-// Handle calls notify for every object that is known, returns, and goes on to call it for every change, from several goroutines.
-// It fails if Run has returned already, or if ctx ends first.
+// Handle calls notify for every object that is known, returns, and goes on to call it for every change, from several
+// goroutines. It fails if Run has returned already, or if ctx ends first.
 func (c *Cluster) Handle(ctx context.Context, notify func(Affected)) error {
 	c.kept.handle(func(ended []types.NamespacedName) {
 		notify(Affected{Exports: ended, Imports: ended, All: ended == nil})
@@ -69,7 +70,8 @@ func (c *Cluster) handle(f followed, notify func(Affected)) (cache.ResourceEvent
 	return f.informer.AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
 		AddFunc: func(o any, initial bool) { changed(initial, false, o.(apiserver.Object)) },
 		UpdateFunc: func(before, after any) {
-			if was, is := before.(apiserver.Object), after.(apiserver.Object); was.GetResourceVersion() != is.GetResourceVersion() {
+			was, is := before.(apiserver.Object), after.(apiserver.Object)
+			if was.GetResourceVersion() != is.GetResourceVersion() {
 				changed(false, losesEndpoints(was, is), was, is)
 			}
 		},
@@ -84,8 +86,8 @@ func (c *Cluster) handle(f followed, notify func(Affected)) (cache.ResourceEvent
 	})
 }
 
-// losesEndpoints reports whether was is a slice of a Service of this cluster, not one that is imported, and loses its last ready endpoint. is is nil if it
-// is gone.
+// losesEndpoints reports whether was is a slice of a Service of this cluster, not one that is imported, and loses its
+// last ready endpoint. is is nil if it is gone.
 func losesEndpoints(was, is apiserver.Object) bool {
 	before, slice := was.(*discoveryv1.EndpointSlice)
 	after, _ := is.(*discoveryv1.EndpointSlice)

@@ -58,7 +58,8 @@ func addressKeys(o metav1.Object) (ips []string) {
 	return ips
 }
 
-// sourceKeys returns the Service of a slice, unless the slice is imported, by this controller or by another implementation.
+// sourceKeys returns the Service of a slice, unless the slice is imported, by this controller or by another
+// implementation.
 func sourceKeys(o metav1.Object) []string {
 	service := o.GetLabels()[discoveryv1.LabelServiceName]
 	if _, imported := o.GetLabels()[mcsv1beta1.LabelServiceName]; imported || service == "" || isOurSlice(o) {
@@ -67,8 +68,8 @@ func sourceKeys(o metav1.Object) []string {
 	return []string{o.GetNamespace() + "/" + service}
 }
 
-// importedKeys returns the import of a slice and, because someone may have removed or changed that label of a slice of ours, the
-// name of the derived Service that it has.
+// importedKeys returns the import of a slice and, because someone may have removed or changed that label of a slice of
+// ours, the name of the derived Service that it has.
 func importedKeys(o metav1.Object) (keys []string) {
 	if service := importOfSlice(o); service != "" {
 		keys = append(keys, o.GetNamespace()+"/"+service)
@@ -79,8 +80,9 @@ func importedKeys(o metav1.Object) (keys []string) {
 	return keys
 }
 
-// importOfSlice returns the name of the import that a slice has the label of, "" without one. A slice of ours always has a name here, of an import or
-// not, so that its reconcile puts it right or deletes it: someone may have removed any label.
+// importOfSlice returns the name of the import that a slice has the label of, "" without one. A slice of ours always
+// has a name here, of an import or not, so that its reconcile puts it right or deletes it: someone may have removed any
+// label.
 func importOfSlice(o metav1.Object) string {
 	name := merge.ImportName(o)
 	if isOurSlice(o) {
@@ -98,7 +100,8 @@ func IsOurs(imp *mcsv1beta1.ServiceImport) bool {
 	return imp != nil && imp.Labels[apibroker.LabelManagedBy] == apibroker.ManagedBy
 }
 
-// IsBrokerNamespace reports whether ns, which may be nil, is a namespace that members write to: this cluster is its own broker.
+// IsBrokerNamespace reports whether ns, which may be nil, is a namespace that members write to: this cluster is its own
+// broker.
 func IsBrokerNamespace(ns *corev1.Namespace) bool {
 	return ns != nil && ns.Labels[apibroker.LabelClusterID] != ""
 }

@@ -21,8 +21,8 @@ type Kinds struct {
 	Warnings    []string // what other fields of ours the CRDs lack, for people
 }
 
-// CheckKinds returns what the member's API server serves (docs/spec/controller.md 5.3). The error names the CRD to install or
-// update, or the request that failed. ServiceExport may be missing.
+// CheckKinds returns what the member's API server serves (docs/spec/controller.md 5.3). The error names the CRD to
+// install or update, or the request that failed. ServiceExport may be missing.
 func CheckKinds(ctx context.Context, client *apiserver.Client) (Kinds, error) {
 	var kinds Kinds
 	for _, r := range append(crd.MCS(), crd.Properties()) {

@@ -77,11 +77,13 @@ func TestCheckKinds(t *testing.T) {
 			want: []string{"serviceimports", "has no field spec.ips", "v0.5"}},
 		{name: "import", install: mcscrd.ServiceImportCRD, want: []string{"clusterproperties", "not there"}},
 		{name: "old about", install: edited(t, crd.ClusterProperties, notServed("v1beta1")), alpha: true},
-		{name: "older import", install: edited(t, mcscrd.ServiceImportCRD, lacking("status", "endpointSliceObjects")), alpha: true,
+		{name: "older import", install: edited(t, mcscrd.ServiceImportCRD, lacking("status", "endpointSliceObjects")),
+			alpha: true,
 			lacks: []string{"status.endpointSliceObjects"}},
 		{name: "import again", install: mcscrd.ServiceImportCRD, alpha: true},
 		{name: "all but exports", install: crd.ClusterProperties},
-		{name: "old export", install: edited(t, mcscrd.ServiceExportCRD, lacking("status")), warning: "has no field status at v1beta1"},
+		{name: "old export", install: edited(t, mcscrd.ServiceExportCRD, lacking("status")),
+			warning: "has no field status at v1beta1"},
 		{name: "all", install: mcscrd.ServiceExportCRD},
 	} {
 		if step.install != nil {

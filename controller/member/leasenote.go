@@ -12,8 +12,9 @@ import (
 	"github.com/clusterset-dns/clusterset/api/logging"
 )
 
-// A LeaseNote is an annotation of a Lease: what outlives an instance, or what others shall know of it. The rights of the controller allow it no
-// other object for this. On the Lease of the election it is written every few seconds, with all else that is there.
+// A LeaseNote is an annotation of a Lease: what outlives an instance, or what others shall know of it. The rights of
+// the controller allow it no other object for this. On the Lease of the election it is written every few seconds, with
+// all else that is there.
 type LeaseNote struct {
 	Cluster   *Cluster
 	Namespace string // of the controller
@@ -42,8 +43,8 @@ func (n LeaseNote) Await(ctx context.Context, log logging.Logger) (text string, 
 	return text, err
 }
 
-// Save replaces the text; "" removes the annotation. If another writes the Lease meanwhile, that is a conflict: try again. The election's own
-// writes take the annotation along, and it reads the Lease again when it meets a conflict.
+// Save replaces the text; "" removes the annotation. If another writes the Lease meanwhile, that is a conflict: try
+// again. The election's own writes take the annotation along, and it reads the Lease again when it meets a conflict.
 func (n LeaseNote) Save(ctx context.Context, text, manager string) error {
 	l, err := n.lease(ctx)
 	if err != nil || l.Annotations[n.Key] == text {

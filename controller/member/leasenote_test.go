@@ -23,7 +23,8 @@ func TestLeaseNoteIsAwaited(t *testing.T) {
 	defer cancel()
 	var g errgroup.Group
 	g.Go(func() error {
-		if text, err := (LeaseNote{Cluster: c, Namespace: "n", Lease: "l", Key: "k"}).Await(ctx, log); err == nil || ctx.Err() == nil {
+		if text, err := (LeaseNote{Cluster: c, Namespace: "n", Lease: "l", Key: "k"}).Await(ctx, log); err == nil ||
+			ctx.Err() == nil {
 			t.Errorf("note %q, %v before the end of the context", text, err)
 		}
 		return nil

@@ -16,15 +16,16 @@ const (
 	maxOverwriteWait = time.Hour
 	// reportedOverwrites is how many times in a row someone else has to overwrite something until that is logged.
 	reportedOverwrites = 3
-	// changesAtOnce and changeInterval bound what follows from other members, such as the list of those that an export reaches: so many changes
-	// at once, then one in the interval.
+	// changesAtOnce and changeInterval bound what follows from other members, such as the list of those that an export
+	// reaches: so many changes at once, then one in the interval.
 	changesAtOnce  = 20
 	changeInterval = 30 * time.Second
 )
 
-// Overwritten detects writes by other controllers, such as to conditions of an export, and delays our next write: by a second, two,
-// four, and so on. So two controllers that want different things do not write more than a few times an hour
-// (docs/spec/controller.md 6.4). The zero value remembers nothing. The methods may be called by several goroutines.
+// Overwritten detects writes by other controllers, such as to conditions of an export, and delays our next write: by a
+// second, two, four, and so on. So two controllers that want different things do not write more than a few times an
+// hour (docs/spec/controller.md 6.4). The zero value remembers nothing. The methods may be called by several
+// goroutines.
 type Overwritten struct {
 	mu   sync.Mutex
 	last map[string]written // by what is written, such as author and name of an export
@@ -38,7 +39,8 @@ type written struct {
 	paid  time.Time // a token bucket: changeInterval for each write, counted from when it was full
 }
 
-// Wait returns how long to wait until something is written: 0 if it is not what was written last. asked says what it is to be, of which object.
+// Wait returns how long to wait until something is written: 0 if it is not what was written last. asked says what it is
+// to be, of which object.
 func (o *Overwritten) Wait(key, asked string, now time.Time) time.Duration {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -50,15 +52,16 @@ func (o *Overwritten) Wait(key, asked string, now time.Time) time.Duration {
 	return max(0, last.at.Add(delay).Sub(now))
 }
 
-// WaitChange returns how long to wait until something that follows from other members may be written, whatever it is to be: a member that changes
-// back and forth must not make others write as fast as it does.
+// WaitChange returns how long to wait until something that follows from other members may be written, whatever it is to
+// be: a member that changes back and forth must not make others write as fast as it does.
 func (o *Overwritten) WaitChange(key string, now time.Time) time.Duration {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return max(0, max(0, o.last[key].paid.Sub(now))-(changesAtOnce-1)*changeInterval)
 }
 
-// Wrote records what was written, and reports whether somebody should know that it is written again and again: true once in a row.
+// Wrote records what was written, and reports whether somebody should know that it is written again and again: true
+// once in a row.
 func (o *Overwritten) Wrote(key, asked string, now time.Time) (report bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

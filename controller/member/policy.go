@@ -15,9 +15,9 @@ import (
 
 // A Policy decides which namespaces take part, for exports and for imports (docs/spec/controller.md 9).
 //
-// A namespace takes part if Names lists it or Selector matches its labels. With neither, every namespace takes part except
-// default. The namespaces kube-* and openshift-*, that of the controller and those of a broker never do: whoever could export into kube-system
-// of every member would own all of them.
+// A namespace takes part if Names lists it or Selector matches its labels. With neither, every namespace takes part
+// except default. The namespaces kube-* and openshift-*, that of the controller and those of a broker never do: whoever
+// could export into kube-system of every member would own all of them.
 type Policy struct {
 	Names      []string
 	Selector   labels.Selector // nil selects nothing
@@ -53,21 +53,23 @@ func (p Policy) excludes(namespace string) bool {
 	return wellknown.NeverTakesPart(namespace, p.Controller)
 }
 
-// Creates reports whether a namespace that does not exist shall be created for imports. Never those of which something else in the cluster may
-// expect that only an administrator creates them: beside the ones that never take part those of this project, such as the namespace of a
-// future member on a broker. A label selector matches no namespace that does not exist.
+// Creates reports whether a namespace that does not exist shall be created for imports. Never those of which something
+// else in the cluster may expect that only an administrator creates them: beside the ones that never take part those of
+// this project, such as the namespace of a future member on a broker. A label selector matches no namespace that does
+// not exist.
 func (p Policy) Creates(namespace string) bool {
 	switch {
 	case !p.Create || p.Selector != nil || !apibroker.IsLabel(namespace):
 		return false
-	case p.excludes(namespace) || namespace == metav1.NamespaceDefault || strings.HasPrefix(namespace, "clusterset-") || apibroker.IsNamespaceName(namespace):
+	case p.excludes(namespace) || namespace == metav1.NamespaceDefault || strings.HasPrefix(namespace, "clusterset-") ||
+		apibroker.IsNamespaceName(namespace):
 		return false
 	}
 	return len(p.Names) == 0 || slices.Contains(p.Names, namespace)
 }
 
-// LeftOut reports whether the administrator restricted the policy, so that a namespace does not take part although it could.
-// An export to it is then no mistake of the exporting cluster.
+// LeftOut reports whether the administrator restricted the policy, so that a namespace does not take part although it
+// could. An export to it is then no mistake of the exporting cluster.
 func (p Policy) LeftOut(namespace string) bool {
 	return (len(p.Names) > 0 || p.Selector != nil) && !p.excludes(namespace)
 }

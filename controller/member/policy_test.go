@@ -12,7 +12,8 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/export"
 )
 
-// docs/spec/controller.md 1, docs/spec/controller.md 9: import_namespaces replaces the default deny, except for kube-* and our own.
+// docs/spec/controller.md 1, docs/spec/controller.md 9: import_namespaces replaces the default deny, except for kube-*
+// and our own.
 func TestNamespacePolicy(t *testing.T) {
 	named := func(p *Policy) { p.Names = []string{"default", "kube-system", "own", "shop"} }
 	labelled := func(p *Policy) { p.Selector = labels.SelectorFromSet(labels.Set{"team": "a"}) }
@@ -28,7 +29,8 @@ func TestNamespacePolicy(t *testing.T) {
 		{name: "kube-system", namespace: "kube-system", want: export.NotAllowed},
 		{name: "kube-anything", namespace: "kube-x", want: export.NotAllowed},
 		{name: "openshift-anything", namespace: "openshift-dns", want: export.NotAllowed},
-		{name: "labelled: openshift-dns even so", namespace: "openshift-dns", labels: team, set: labelled, want: export.NotAllowed},
+		{name: "labelled: openshift-dns even so", namespace: "openshift-dns", labels: team, set: labelled,
+			want: export.NotAllowed},
 		{name: "openshift is a name like others", namespace: "openshift", want: export.Allowed},
 		{name: "kubernetes is a name like others", namespace: "kubernetes", want: export.Allowed},
 		{name: "our own", namespace: "own", want: export.NotAllowed},
@@ -40,7 +42,8 @@ func TestNamespacePolicy(t *testing.T) {
 		{name: "labelled", namespace: "bank", labels: team, set: labelled, want: export.Allowed},
 		{name: "labelled: default", namespace: "default", labels: team, set: labelled, want: export.Allowed},
 		{name: "labelled: another", namespace: "shop", set: labelled, want: export.NotAllowed},
-		{name: "labelled: kube-system even so", namespace: "kube-system", labels: team, set: labelled, want: export.NotAllowed},
+		{name: "labelled: kube-system even so", namespace: "kube-system", labels: team, set: labelled,
+			want: export.NotAllowed},
 	} {
 		p := Policy{Controller: "own"}
 		if tt.set != nil {
@@ -78,12 +81,14 @@ func TestCreates(t *testing.T) {
 		{name: "off"},
 		{name: "off, with names", p: Policy{Names: []string{"shop"}}},
 		{name: "all", p: Policy{Create: true}, want: []string{"shop", "bank", "kubernetes"}},
-		{name: "names", p: Policy{Create: true, Names: []string{"shop", "default", "kube-x", "own", "clusterset-verify-a", ofMember}}, want: []string{"shop"}},
+		{name: "names", p: Policy{Create: true, Names: []string{"shop", "default", "kube-x", "own", "clusterset-verify-a",
+			ofMember}}, want: []string{"shop"}},
 		{name: "selector", p: Policy{Create: true, Selector: labels.Everything()}},
 	} {
 		tt.p.Controller = "own"
 		var got []string
-		for _, name := range []string{"shop", "bank", "kubernetes", "default", "kube-x", "openshift-x", "own", "clusterset-system", "clusterset-verify-a", ofMember, "a.b", "Shop", ""} {
+		for _, name := range []string{"shop", "bank", "kubernetes", "default", "kube-x", "openshift-x", "own",
+			"clusterset-system", "clusterset-verify-a", ofMember, "a.b", "Shop", ""} {
 			if tt.p.Creates(name) {
 				got = append(got, name)
 			}
@@ -97,7 +102,8 @@ func TestCreates(t *testing.T) {
 // docs/spec/controller.md 1: a cluster that is its own broker exports nothing from broker namespaces.
 func TestNoPartOfBroker(t *testing.T) {
 	p := Policy{}
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "clusterset-0", Labels: map[string]string{apibroker.LabelClusterID: "east"}}}
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "clusterset-0",
+		Labels: map[string]string{apibroker.LabelClusterID: "east"}}}
 	p.Names = []string{ns.Name}
 	if got := p.Of(ns); got != export.NotAllowed {
 		t.Errorf("policy of a broker namespace = %v, want %v", got, export.NotAllowed)

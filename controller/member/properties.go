@@ -10,19 +10,22 @@ import (
 	"github.com/clusterset-dns/clusterset/apiserver"
 )
 
-// endProperty is how long the watch must be healthy after the last deletion of a ClusterProperty before one that is gone counts no longer.
+// endProperty is how long the watch must be healthy after the last deletion of a ClusterProperty before one that is
+// gone counts no longer.
 const endProperty = 3 * time.Second
 
-// keptProperties are the ClusterProperties that the watch has delivered. A deleted property stays in use until its deletion is confirmed:
-// with the CRD all of them are deleted, one by one, and one that does not decode is not deleted (docs/spec/controller.md 7.1). Exports reach
-// clusters by their properties, so a property that is lost by mistake would remove imports.
+// keptProperties are the ClusterProperties that the watch has delivered. A deleted property stays in use until its
+// deletion is confirmed: with the CRD all of them are deleted, one by one, and one that does not decode is not deleted
+// (docs/spec/controller.md 7.1). Exports reach clusters by their properties, so a property that is lost by mistake
+// would remove imports.
 //
 //	deleted ──► gone ── endProperty after the last deletion, if it does not exist and that of the cluster id does ──► forgotten
 //	             │  ▲
 //	             │  └── while the kind is absent, or the watch fails for another reason
 //	             └───── it is there again ──► as delivered
 //
-// Those of the cluster id and of the membership have rules of their own, in package identity. The methods may be called by several goroutines.
+// Those of the cluster id and of the membership have rules of their own, in package identity. The methods may be called
+// by several goroutines.
 type keptProperties struct {
 	mu      sync.Mutex
 	byName  map[string]apiserver.Object
@@ -98,7 +101,8 @@ func (k *keptProperties) handle(changed func()) {
 	k.changed = changed
 }
 
-// beside returns those that the informer has and the kept ones, by name. The kept ones are read first, as in [keptExports.beside].
+// beside returns those that the informer has and the kept ones, by name. The kept ones are read first, as in
+// [keptExports.beside].
 func (k *keptProperties) beside(informer func() []apiserver.Object) map[string]apiserver.Object {
 	all := make(map[string]apiserver.Object)
 	k.mu.Lock()

@@ -13,7 +13,8 @@ import (
 	"github.com/clusterset-dns/clusterset/apiserver"
 )
 
-// A ClusterProperty that is gone counts until the watch was healthy for a while since the last deletion, and it is known not to exist.
+// A ClusterProperty that is gone counts until the watch was healthy for a while since the last deletion, and it is
+// known not to exist.
 func TestKeptProperties(t *testing.T) {
 	start := time.Now()
 	at := func(seconds float64) time.Time { return start.Add(time.Duration(seconds * float64(time.Second))) }

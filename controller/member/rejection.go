@@ -10,8 +10,8 @@ import (
 	"github.com/clusterset-dns/clusterset/api/shorten"
 )
 
-// Rejection returns why an API server will never accept a write as it is, "" if err is nil or may pass without a change. The
-// text of a rejection that repeats does not change: a condition with it is written once.
+// Rejection returns why an API server will never accept a write as it is, "" if err is nil or may pass without a
+// change. The text of a rejection that repeats does not change: a condition with it is written once.
 func Rejection(err error) string {
 	status := apierrors.APIStatus(nil)
 	if !errors.As(err, &status) {

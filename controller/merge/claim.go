@@ -17,7 +17,8 @@ type Address struct {
 	IP      netip.Addr `json:"ip"`
 	Cluster string     `json:"cluster"` // the member that claims it
 	Stamp   int64      `json:"stamp"`   // of the inventory by which the import got it
-	// Exported is set once the member was seen to export the service. Then the claim stands after the end of that export, too.
+	// Exported is set once the member was seen to export the service. Then the claim stands after the end of that export,
+	// too.
 	Exported bool `json:"exported,omitempty"`
 }
 
@@ -29,7 +30,8 @@ type Claim struct {
 	Created  metav1.Time // of the member's export record of the service; zero without one
 }
 
-// VIPs is the state that decides on the clusterset IPs of one service, with [CIDR] (docs/spec/controller.md 5.7). The zero value gives none.
+// VIPs is the state that decides on the clusterset IPs of one service, with [CIDR] (docs/spec/controller.md 5.7). The
+// zero value gives none.
 type VIPs struct {
 	// Pools are the VIP CIDRs of the members, as function [Pools] returns them.
 	Pools []Pool
@@ -41,7 +43,8 @@ type VIPs struct {
 	Removed []string
 	// Has are the addresses that the import has, at most one of each family.
 	Has []Address
-	// Taken are addresses of other imports of this cluster. An address in Has is taken only if the other import is first by name.
+	// Taken are addresses of other imports of this cluster. An address in Has is taken only if the other import is first
+	// by name.
 	Taken []netip.Addr
 }
 
@@ -50,7 +53,8 @@ func (v VIPs) Accepted(ns *corev1.Namespace) VIPs {
 	if ns == nil {
 		return v
 	}
-	v.Claims = slices.DeleteFunc(slices.Clone(v.Claims), func(c Claim) bool { return !broker.SourceAllowed(ns, c.Cluster) })
+	v.Claims = slices.DeleteFunc(slices.Clone(v.Claims),
+		func(c Claim) bool { return !broker.SourceAllowed(ns, c.Cluster) })
 	v.Has = slices.DeleteFunc(slices.Clone(v.Has), func(a Address) bool { return !broker.SourceAllowed(ns, a.Cluster) })
 	return v
 }
@@ -58,7 +62,8 @@ func (v VIPs) Accepted(ns *corev1.Namespace) VIPs {
 // exports reports whether the member of a claim exports the service. Any member can claim an address for any service.
 func (c Claim) exports() bool { return !c.Created.IsZero() }
 
-// when returns the time of a claim, in seconds since 1970. Claims are no older than the admission of the member, and than its export record.
+// when returns the time of a claim, in seconds since 1970. Claims are no older than the admission of the member, and
+// than its export record.
 func (c Claim) when() int64 {
 	return later(later(c.Since.Time, c.Admitted.Time), c.Created.Time).Unix()
 }
@@ -84,7 +89,8 @@ func (v VIPs) First(v4 bool) (first Claim, ok bool) { return v.first(v4, true) }
 
 func (v VIPs) first(v4, exporting bool) (first Claim, ok bool) {
 	for _, c := range v.Claims {
-		older := !ok || cmp.Or(cmp.Compare(c.when(), first.when()), cmp.Compare(c.Cluster, first.Cluster), c.IP.Compare(first.IP)) < 0
+		older := !ok || cmp.Or(cmp.Compare(c.when(), first.when()), cmp.Compare(c.Cluster, first.Cluster),
+			c.IP.Compare(first.IP)) < 0
 		if c.IP.Is4() == v4 && c.exports() == exporting && v.valid(c) && older {
 			first, ok = c, true
 		}
@@ -101,7 +107,8 @@ func (v VIPs) claimed(a Address) (Claim, bool) {
 	return v.Claims[at], true
 }
 
-// stands reports whether the import may keep an address: the claim is there, or the known inventory is older than the note.
+// stands reports whether the import may keep an address: the claim is there, or the known inventory is older than the
+// note.
 func (v VIPs) stands(a Address) bool {
 	_, claimed := v.claimed(a)
 	return !v.Foreign(a) && (claimed || v.Stamps[a.Cluster] < a.Stamp && !slices.Contains(v.Removed, a.Cluster))
@@ -118,8 +125,8 @@ func (v VIPs) Keeps(v4 bool) (a Address, ok bool) {
 	return a, false
 }
 
-// of returns the clusterset IP of an IP family, in this order: the address that the import keeps; the oldest claim of an exporting member; another
-// address of the import; if wanted, the oldest other claim.
+// of returns the clusterset IP of an IP family, in this order: the address that the import keeps; the oldest claim of
+// an exporting member; another address of the import; if wanted, the oldest other claim.
 func (v VIPs) of(v4, wanted bool) (a Address, ok bool) {
 	if a, ok = v.Keeps(v4); ok {
 		return a, true
@@ -141,7 +148,8 @@ func (v VIPs) of(v4, wanted bool) (a Address, ok bool) {
 	return c.Address, ok && wanted
 }
 
-// Give reports whether the service has a clusterset IP. reserved holds the networks of the importing cluster; wanted is set if an export wants one.
+// Give reports whether the service has a clusterset IP. reserved holds the networks of the importing cluster; wanted is
+// set if an export wants one.
 func (v VIPs) Give(reserved []netip.Prefix, wanted bool) bool {
 	counts, _ := v.split(reserved)
 	_, four := counts.of(true, wanted)
@@ -149,12 +157,15 @@ func (v VIPs) Give(reserved []netip.Prefix, wanted bool) bool {
 	return four || six
 }
 
-// split drops claims and addresses that this cluster must not use. rejected has the wanted state for each dropped claim.
+// split drops claims and addresses that this cluster must not use. rejected has the wanted state for each dropped
+// claim.
 func (v VIPs) split(reserved []netip.Prefix) (counts VIPs, rejected map[Address]string) {
 	counts, rejected = v, make(map[Address]string)
 	counts.Claims = nil
 	for _, c := range v.Claims {
-		has := slices.ContainsFunc(v.Has, func(a Address) bool { return a.IP == c.IP && a.Cluster == c.Cluster && !v.Foreign(a) })
+		has := slices.ContainsFunc(v.Has, func(a Address) bool {
+			return a.IP == c.IP && a.Cluster == c.Cluster && !v.Foreign(a)
+		})
 		switch {
 		case contains(reserved, c.IP):
 			rejected[c.Address] = "one outside of the networks of Pods and Services of this cluster"
@@ -166,6 +177,8 @@ func (v VIPs) split(reserved []netip.Prefix) (counts VIPs, rejected map[Address]
 			counts.Claims = append(counts.Claims, c)
 		}
 	}
-	counts.Has = slices.DeleteFunc(slices.Clone(v.Has), func(a Address) bool { return contains(reserved, a.IP) || slices.Contains(v.Taken, a.IP) })
+	counts.Has = slices.DeleteFunc(slices.Clone(v.Has), func(a Address) bool {
+		return contains(reserved, a.IP) || slices.Contains(v.Taken, a.IP)
+	})
 	return counts, rejected
 }

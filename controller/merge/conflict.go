@@ -10,7 +10,8 @@ import (
 	"github.com/clusterset-dns/clusterset/api/reason"
 )
 
-// ReasonClusterSetIP is the reason of a difference in whether a clusterset IP is wanted. The MCS API has no reason for it.
+// ReasonClusterSetIP is the reason of a difference in whether a clusterset IP is wanted. The MCS API has no reason for
+// it.
 const ReasonClusterSetIP mcsv1beta1.ServiceExportConditionReason = "ClusterSetIPConflict"
 
 // ReasonClusterSelectors is the reason of a difference in the cluster selectors (KEP-5939).
@@ -39,12 +40,13 @@ var reasons = []mcsv1beta1.ServiceExportConditionReason{
 	ReasonClusterSelectors,
 }
 
-// Condition is the condition Conflict that every constituent export gets (docs/spec/controller.md 6.2). Its LastTransitionTime is for the
-// writer, who knows what was there before.
+// Condition is the condition Conflict that every constituent export gets (docs/spec/controller.md 6.2). Its
+// LastTransitionTime is for the writer, who knows what was there before.
 func Condition(conflicts []Conflict, generation int64) metav1.Condition {
 	c := metav1.Condition{
-		Type: string(mcsv1beta1.ServiceExportConditionConflict), Status: metav1.ConditionFalse, ObservedGeneration: generation,
-		Reason: string(mcsv1beta1.ServiceExportReasonNoConflicts), Message: "All service exports agree.",
+		Type: string(mcsv1beta1.ServiceExportConditionConflict), Status: metav1.ConditionFalse,
+		ObservedGeneration: generation,
+		Reason:             string(mcsv1beta1.ServiceExportReasonNoConflicts), Message: "All service exports agree.",
 	}
 	if len(conflicts) == 0 {
 		return c

@@ -12,8 +12,8 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/allocs"
 )
 
-// reconciled is what a reconcile works out when nothing changed: the merge of n members that export the same service, what
-// follows from it, and that there is nothing to write.
+// reconciled is what a reconcile works out when nothing changed: the merge of n members that export the same service,
+// what follows from it, and that there is nothing to write.
 func reconciled(tb testing.TB, n int) func() {
 	var records []Record
 	var sources []Source
@@ -50,7 +50,8 @@ func reconciled(tb testing.TB, n int) func() {
 	}
 }
 
-// claimed is the merge of n members that claim one address. A claim counts only if the address is in a VIP CIDR of its member.
+// claimed is the merge of n members that claim one address. A claim counts only if the address is in a VIP CIDR of its
+// member.
 func claimed(n int) func() {
 	o := Options{VIP: CIDR}
 	var records []Record
@@ -73,7 +74,8 @@ func TestAllocationsAreLinear(t *testing.T) {
 		t.Errorf("%.0f allocations with 100 members and %.0f with 10, want at most eleven times as many", hundred, ten)
 	}
 	if n, times4 := allocs.PerRun(10, claimed(10)), allocs.PerRun(10, claimed(40)); times4 > 5*n {
-		t.Errorf("%.0f allocations with 40 members that claim one address and %.0f with 10, want at most five times as many", times4, n)
+		t.Errorf("%.0f allocations with 40 members that claim one address and %.0f with 10, want at most five times as many",
+			times4, n)
 	}
 	// For each member its slice with endpoints and ports as it is to be, and what that is compared by.
 	const most = 100
@@ -108,7 +110,8 @@ func BenchmarkClaims(b *testing.B) {
 	}
 }
 
-// BenchmarkSlices reads 20,000 slices of one member and service: of one endpoint each, and with an address that is rejected.
+// BenchmarkSlices reads 20,000 slices of one member and service: of one endpoint each, and with an address that is
+// rejected.
 func BenchmarkSlices(b *testing.B) {
 	for _, bad := range []bool{false, true} {
 		address := "10.1.0.1"

@@ -21,9 +21,9 @@ import (
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 )
 
-// Changes turn what exists into what is desired. What is deleted goes first: slices, Service, import, in that order. Then
-// import, Service and slices are created and updated, in that order. A slice that is deleted alone, and not made anew, goes last: others may have
-// its endpoints.
+// Changes turn what exists into what is desired. What is deleted goes first: slices, Service, import, in that order.
+// Then import, Service and slices are created and updated, in that order. A slice that is deleted alone, and not made
+// anew, goes last: others may have its endpoints.
 type Changes struct {
 	Create, Update, Delete Objects
 	// Status is the import with the status to apply, or nil; conditions of others are not in it. A condition without a
@@ -33,7 +33,8 @@ type Changes struct {
 	ServiceStatus *corev1.Service
 	// Foreign names, sorted, what has the name of a desired object but is not ours. It is left alone.
 	Foreign []string
-	// Blocked are the desired slices that Foreign names: endpoints that should be in one of them must not leave the slice in which they are.
+	// Blocked are the desired slices that Foreign names: endpoints that should be in one of them must not leave the slice
+	// in which they are.
 	Blocked []*discoveryv1.EndpointSlice
 }
 
@@ -45,10 +46,11 @@ func (c Changes) Empty() bool {
 
 // Diff compares the fields that are ours and returns what has to be written, sharing no memory with existing.
 //
-// existing may hold objects that are not ours; they are never changed nor deleted. To find a label or annotation that is
-// ours no more, it has to have the managedFields of [wellknown.ManagerImporter]. An update is the desired object with the UID and the
-// resource version of the one that was compared; [Patch] writes it. In place of the other it would lack what others own,
-// and to apply it would leave what others have put into our fields. To be deleted are objects that exist, as they are.
+// existing may hold objects that are not ours; they are never changed nor deleted. To find a label or annotation that
+// is ours no more, it has to have the managedFields of [wellknown.ManagerImporter]. An update is the desired object
+// with the UID and the resource version of the one that was compared; [Patch] writes it. In place of the other it would
+// lack what others own, and to apply it would leave what others have put into our fields. To be deleted are objects
+// that exist, as they are.
 func Diff(desired, existing Objects) Changes {
 	var c Changes
 	c.diffImport(desired.Import, existing.Import)
@@ -82,10 +84,12 @@ func (c *Changes) diffImport(desired, existing *mcsv1beta1.ServiceImport) {
 	}
 }
 
-// nextStatus returns the desired status with the times of transition that stand, and whether it says what existing says.
+// nextStatus returns the desired status with the times of transition that stand, and whether it says what existing
+// says.
 func nextStatus(desired, existing mcsv1beta1.ServiceImportStatus) (mcsv1beta1.ServiceImportStatus, bool) {
 	status := *desired.DeepCopy()
-	same := status.EndpointSliceObjects == existing.EndpointSliceObjects && slices.Equal(status.Clusters, existing.Clusters)
+	same := status.EndpointSliceObjects == existing.EndpointSliceObjects &&
+		slices.Equal(status.Clusters, existing.Clusters)
 	for i := range status.Conditions {
 		now := &status.Conditions[i]
 		was := meta.FindStatusCondition(existing.Conditions, now.Type)
@@ -97,10 +101,10 @@ func nextStatus(desired, existing mcsv1beta1.ServiceImportStatus) (mcsv1beta1.Se
 	return status, same
 }
 
-// diffService changes a Service in place, also its type: one that is deleted first is gone if a quota or a policy denies the other one. It keeps
-// the primary family of an existing Service, which cannot change: made anew, the Service would have other addresses. It stays although no export
-// has it any more, and the others are added. A Service without addresses, or a load balancer of another class, cannot be
-// changed in place and is recreated.
+// diffService changes a Service in place, also its type: one that is deleted first is gone if a quota or a policy
+// denies the other one. It keeps the primary family of an existing Service, which cannot change: made anew, the Service
+// would have other addresses. It stays although no export has it any more, and the others are added. A Service without
+// addresses, or a load balancer of another class, cannot be changed in place and is recreated.
 func (c *Changes) diffService(desired, existing *corev1.Service) {
 	switch {
 	case existing == nil && desired == nil:
@@ -118,7 +122,8 @@ func (c *Changes) diffService(desired, existing *corev1.Service) {
 		next := desired.DeepCopy()
 		otherClass := existing.Spec.Type == corev1.ServiceTypeLoadBalancer && next.Spec.Type == existing.Spec.Type &&
 			deref(existing.Spec.LoadBalancerClass) != deref(next.Spec.LoadBalancerClass)
-		if existing.Spec.Type == corev1.ServiceTypeExternalName || existing.Spec.ClusterIP == corev1.ClusterIPNone || otherClass {
+		if existing.Spec.Type == corev1.ServiceTypeExternalName || existing.Spec.ClusterIP == corev1.ClusterIPNone ||
+			otherClass {
 			c.Delete.Service, c.Create.Service = existing.DeepCopy(), next
 			return
 		}
@@ -141,14 +146,16 @@ func sameIngress(desired, existing []corev1.LoadBalancerIngress) bool {
 	})
 }
 
-// IsDerived reports whether an importer has derived the Service from an import: it has our mark, and the label of the import that its name
-// follows from; the import may be gone. Without the label it still counts as derived where an import wants that name, but is not deleted.
+// IsDerived reports whether an importer has derived the Service from an import: it has our mark, and the label of the
+// import that its name follows from; the import may be gone. Without the label it still counts as derived where an
+// import wants that name, but is not deleted.
 func IsDerived(s *corev1.Service) bool {
 	imp := ImportName(s)
 	return s.Labels[broker.LabelManagedBy] == broker.ManagedBy && (imp == "" || DerivedName(s.Namespace, imp) == s.Name)
 }
 
-// IsImported reports whether an importer has made the slice: it has our mark, and is no slice of the broker, which has the same mark.
+// IsImported reports whether an importer has made the slice: it has our mark, and is no slice of the broker, which has
+// the same mark.
 func IsImported(e *discoveryv1.EndpointSlice) bool {
 	_, exported := e.Labels[broker.LabelSourceNamespace]
 	return e.Labels[discoveryv1.LabelManagedBy] == broker.ManagedBy && !exported
@@ -156,7 +163,8 @@ func IsImported(e *discoveryv1.EndpointSlice) bool {
 
 // ImportName returns the name of the import that o, a slice or a Service, has the label of, "" without one.
 //
-// There is no owner reference: if the CRD of ServiceImport is deleted, the garbage collector would delete slices and Services, with their addresses.
+// There is no owner reference: if the CRD of ServiceImport is deleted, the garbage collector would delete slices and
+// Services, with their addresses.
 func ImportName(o metav1.Object) string { return o.GetLabels()[mcsv1beta1.LabelServiceName] }
 
 // keepPrimary gives next the primary family of existing.
@@ -174,8 +182,8 @@ func sameService(desired, existing *corev1.ServiceSpec) bool {
 	return equality.Semantic.DeepEqual(defaulted(desired), defaulted(existing))
 }
 
-// defaulted returns a spec without the fields that the API server allocates, and with its defaults in the others. No proxy reads the target
-// ports of a Service without selector.
+// defaulted returns a spec without the fields that the API server allocates, and with its defaults in the others. No
+// proxy reads the target ports of a Service without selector.
 func defaulted(spec *corev1.ServiceSpec) *corev1.ServiceSpec {
 	s := spec.DeepCopy()
 	s.ClusterIP, s.ClusterIPs, s.HealthCheckNodePort = "", nil, 0
@@ -187,7 +195,8 @@ func defaulted(spec *corev1.ServiceSpec) *corev1.ServiceSpec {
 		}
 	}
 	s.SessionAffinity = cmp.Or(s.SessionAffinity, corev1.ServiceAffinityNone)
-	if c := s.SessionAffinityConfig; s.SessionAffinity == corev1.ServiceAffinityClientIP && (c == nil || c.ClientIP == nil || c.ClientIP.TimeoutSeconds == nil) {
+	if c := s.SessionAffinityConfig; s.SessionAffinity == corev1.ServiceAffinityClientIP &&
+		(c == nil || c.ClientIP == nil || c.ClientIP.TimeoutSeconds == nil) {
 		timeout := corev1.DefaultClientIPServiceAffinitySeconds
 		s.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &timeout}}
 	}
@@ -244,8 +253,12 @@ func sameSlice(desired, existing *discoveryv1.EndpointSlice) bool {
 	return sameKeys(desired.Labels, existing.Labels, sliceLabels) &&
 		sameKeys(desired.Annotations, existing.Annotations, sliceAnnotations) &&
 		sameSource(desired.Annotations[broker.AnnotationSource], existing.Annotations[broker.AnnotationSource]) &&
-		slices.EqualFunc(desired.Ports, existing.Ports, func(a, b discoveryv1.EndpointPort) bool { return reflect.DeepEqual(a, b) }) &&
-		slices.EqualFunc(desired.Endpoints, existing.Endpoints, func(a, b discoveryv1.Endpoint) bool { return reflect.DeepEqual(a, b) })
+		slices.EqualFunc(desired.Ports, existing.Ports, func(a,
+			b discoveryv1.EndpointPort) bool {
+			return reflect.DeepEqual(a, b)
+		}) &&
+		slices.EqualFunc(desired.Endpoints, existing.Endpoints,
+			func(a, b discoveryv1.Endpoint) bool { return reflect.DeepEqual(a, b) })
 }
 
 // sameSource compares notes without the stamp, their last word: a higher stamp alone causes no write.
@@ -283,10 +296,12 @@ func sameOwnedMeta(desired, existing metav1.Object) bool {
 		same("f:annotations", desired.GetAnnotations(), existing.GetAnnotations())
 }
 
-// ownedKeys returns the keys of labels ("f:labels") and annotations ("f:annotations") that [wellknown.ManagerImporter] has set.
+// ownedKeys returns the keys of labels ("f:labels") and annotations ("f:annotations") that [wellknown.ManagerImporter]
+// has set.
 //
-// fieldpath.Set of structured-merge-diff parses the same text into a tree of all fields, of which two maps of strings are
-// needed here: measured on an import, it takes 1.4 times as long and 4 times the memory, for every object that is compared.
+// fieldpath.Set of structured-merge-diff parses the same text into a tree of all fields, of which two maps of strings
+// are needed here: measured on an import, it takes 1.4 times as long and 4 times the memory, for every object that is
+// compared.
 func ownedKeys(entries []metav1.ManagedFieldsEntry) map[string][]string {
 	owned := make(map[string][]string)
 	for _, e := range entries {

@@ -88,32 +88,47 @@ func TestDiff(t *testing.T) {
 		{name: "nothing but what others own", desired: desiredOf(t, b), want: "+ ~ -"},
 		{name: "nothing exists", desired: desiredOf(t, b), existing: func(o *Objects) { *o = Objects{} }, want: "+ise ~ -"},
 		{name: "last exporter gone", want: "+ ~ -ise"},
-		{name: "drift of a label", desired: desiredOf(t, b), existing: func(o *Objects) { o.Import.Labels["x"] = "9" }, want: "+ ~i -"},
-		{name: "a label of ours was removed", desired: desiredOf(t, b), existing: func(o *Objects) { delete(o.Import.Labels, "x") }, want: "+ ~i -"},
+		{name: "drift of a label", desired: desiredOf(t, b), existing: func(o *Objects) { o.Import.Labels["x"] = "9" },
+			want: "+ ~i -"},
+		{name: "a label of ours was removed", desired: desiredOf(t, b),
+			existing: func(o *Objects) { delete(o.Import.Labels, "x") }, want: "+ ~i -"},
 		{name: "a label is exported no longer", desired: desiredOf(t, record("b", 1, annotation("y", "2"))), want: "+ ~i -"},
-		{name: "an annotation is exported no longer", desired: desiredOf(t, record("b", 1, label("x", "1"))), existing: func(o *Objects) {
-			o.Import.Annotations["y"] = "2"
-		}, want: "+ ~i -"},
-		{name: "drift of the spec", desired: desiredOf(t, b), existing: func(o *Objects) { o.Import.Spec.IPs = nil }, want: "+ ~i -"},
-		{name: "another port", desired: desiredOf(t, record("b", 1, label("x", "1"), annotation("y", "2"), ports("http/TCP/81"))), want: "+ ~is -"},
-		{name: "drift of the status", desired: desiredOf(t, b), existing: func(o *Objects) { o.Import.Status.Clusters = nil }, want: "+ ~ - status"},
-		{name: "a condition turns", desired: desiredOf(t, b), existing: func(o *Objects) { o.Import.Status.Conditions[0].Status = "False" }, want: "+ ~ - status"},
-		{name: "turned Headless", desired: desiredOf(t, record("b", 1, label("x", "1"), annotation("y", "2"), headless)), want: "+ ~ie -s"},
-		{name: "drift of a slice", desired: desiredOf(t, b), existing: func(o *Objects) { o.Slices[0].Endpoints = nil }, want: "+ ~e -"},
-		{name: "drift of a slice's label", desired: desiredOf(t, b), existing: func(o *Objects) { o.Slices[0].Labels[corev1.IsHeadlessService] = "" }, want: "+ ~e -"},
+		{name: "an annotation is exported no longer", desired: desiredOf(t, record("b", 1, label("x", "1"))),
+			existing: func(o *Objects) {
+				o.Import.Annotations["y"] = "2"
+			}, want: "+ ~i -"},
+		{name: "drift of the spec", desired: desiredOf(t, b), existing: func(o *Objects) { o.Import.Spec.IPs = nil },
+			want: "+ ~i -"},
+		{name: "another port", desired: desiredOf(t, record("b", 1, label("x", "1"), annotation("y", "2"),
+			ports("http/TCP/81"))), want: "+ ~is -"},
+		{name: "drift of the status", desired: desiredOf(t, b),
+			existing: func(o *Objects) { o.Import.Status.Clusters = nil }, want: "+ ~ - status"},
+		{name: "a condition turns", desired: desiredOf(t, b),
+			existing: func(o *Objects) { o.Import.Status.Conditions[0].Status = "False" }, want: "+ ~ - status"},
+		{name: "turned Headless", desired: desiredOf(t, record("b", 1, label("x", "1"), annotation("y", "2"), headless)),
+			want: "+ ~ie -s"},
+		{name: "drift of a slice", desired: desiredOf(t, b), existing: func(o *Objects) { o.Slices[0].Endpoints = nil },
+			want: "+ ~e -"},
+		{name: "drift of a slice's label", desired: desiredOf(t, b),
+			existing: func(o *Objects) { o.Slices[0].Labels[corev1.IsHeadlessService] = "" }, want: "+ ~e -"},
 		{name: "a slice of another import", desired: desiredOf(t, b), existing: func(o *Objects) {
 			o.Slices[0].Labels[mcsv1beta1.LabelServiceName] = "web"
 		}, want: "+ ~e -"},
-		{name: "a slice of another family", desired: desiredOf(t, b), existing: func(o *Objects) { o.Slices[0].AddressType = discoveryv1.AddressTypeIPv6 }, want: "+e ~ -e"},
+		{name: "a slice of another family", desired: desiredOf(t, b),
+			existing: func(o *Objects) { o.Slices[0].AddressType = discoveryv1.AddressTypeIPv6 }, want: "+e ~ -e"},
 		{name: "a slice too many", desired: desiredOf(t, b), existing: func(o *Objects) {
 			more := o.Slices[0].DeepCopy()
 			more.Name = "imported-more"
 			o.Slices = append(o.Slices, more, nil)
 		}, want: "+ ~ -e"},
-		{name: "derived Service with a selector", desired: desiredOf(t, b), existing: func(o *Objects) { o.Service.Spec.Selector = map[string]string{"a": "b"} }, want: "+ ~s -"},
-		{name: "derived Service with another primary family", desired: desiredOf(t, b), existing: func(o *Objects) { o.Service.Spec.IPFamilies[0] = v6 }, want: "+ ~s -"},
-		{name: "derived Service that became headless", desired: desiredOf(t, b), existing: func(o *Objects) { o.Service.Spec.ClusterIP = corev1.ClusterIPNone }, want: "+s ~ -s"},
-		{name: "affinity of the derived Service", desired: desiredOf(t, b), existing: func(o *Objects) { o.Service.Spec.SessionAffinity = "ClientIP" }, want: "+ ~s -"},
+		{name: "derived Service with a selector", desired: desiredOf(t, b),
+			existing: func(o *Objects) { o.Service.Spec.Selector = map[string]string{"a": "b"} }, want: "+ ~s -"},
+		{name: "derived Service with another primary family", desired: desiredOf(t, b),
+			existing: func(o *Objects) { o.Service.Spec.IPFamilies[0] = v6 }, want: "+ ~s -"},
+		{name: "derived Service that became headless", desired: desiredOf(t, b),
+			existing: func(o *Objects) { o.Service.Spec.ClusterIP = corev1.ClusterIPNone }, want: "+s ~ -s"},
+		{name: "affinity of the derived Service", desired: desiredOf(t, b),
+			existing: func(o *Objects) { o.Service.Spec.SessionAffinity = "ClientIP" }, want: "+ ~s -"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			existing := existingOf(t, b)
@@ -150,8 +165,8 @@ func isNil(o metav1.Object) bool {
 	return false
 }
 
-// docs/spec/controller.md 1.4: objects without our label are neither changed nor deleted. docs/spec/controller.md 5.6: such a
-// Service is never adopted.
+// docs/spec/controller.md 1.4: objects without our label are neither changed nor deleted. docs/spec/controller.md 5.6:
+// such a Service is never adopted.
 func TestDiffLeavesOthersAlone(t *testing.T) {
 	b := record("b", 1)
 	existing := existingOf(t, b)
@@ -162,7 +177,8 @@ func TestDiffLeavesOthersAlone(t *testing.T) {
 	if !got.Empty() {
 		t.Errorf("changes = %s, want none", written(got))
 	}
-	want := fmt.Sprintf("[EndpointSlice shop/%s Service shop/%s ServiceImport shop/db]", existing.Slices[0].Name, existing.Service.Name)
+	want := fmt.Sprintf("[EndpointSlice shop/%s Service shop/%s ServiceImport shop/db]", existing.Slices[0].Name,
+		existing.Service.Name)
 	if fmt.Sprint(got.Foreign) != want {
 		t.Errorf("foreign = %v, want %s", got.Foreign, want)
 	}
@@ -183,9 +199,14 @@ func TestDiffOfWhatIsOurs(t *testing.T) {
 		want     string // of nothing desired
 	}{
 		{name: "all", existing: func(*Objects) {}, want: "+ ~ -ise"},
-		{name: "an exported slice", existing: func(o *Objects) { o.Slices[0].Labels[broker.LabelSourceNamespace] = "shop" }, want: "+ ~ -is"},
-		{name: "a Service of no import", existing: func(o *Objects) { delete(o.Service.Labels, mcsv1beta1.LabelServiceName) }, want: "+ ~ -ie"},
-		{name: "a Service with the name of another import", existing: func(o *Objects) { o.Service.Labels[mcsv1beta1.LabelServiceName] = "web" }, want: "+ ~ -ie"},
+		{name: "an exported slice", existing: func(o *Objects) { o.Slices[0].Labels[broker.LabelSourceNamespace] = "shop" },
+			want: "+ ~ -is"},
+		{name: "a Service of no import", existing: func(o *Objects) {
+			delete(o.Service.Labels,
+				mcsv1beta1.LabelServiceName)
+		}, want: "+ ~ -ie"},
+		{name: "a Service with the name of another import",
+			existing: func(o *Objects) { o.Service.Labels[mcsv1beta1.LabelServiceName] = "web" }, want: "+ ~ -ie"},
 	} {
 		existing := existingOf(t, b)
 		tt.existing(&existing)
@@ -232,14 +253,17 @@ func TestDerivedService(t *testing.T) {
 	if named := o.Import.Annotations[broker.AnnotationDerivedService]; named != o.Service.Name {
 		t.Errorf("import names %q, want %s", named, o.Service.Name)
 	}
-	if o, _ := Desired(r, Cluster{Families: []corev1.IPFamily{v4, v6}}); o.Import.Annotations[broker.AnnotationDerivedService] != "" {
+	if o, _ := Desired(r, Cluster{Families: []corev1.IPFamily{v4,
+		v6}}); o.Import.Annotations[broker.AnnotationDerivedService] != "" {
 		t.Errorf("import names a Service without addresses: its name may be taken")
 	}
-	if o, _ := Desired(r, Cluster{Families: []corev1.IPFamily{v4}}); fmt.Sprint(o.Service.Spec.IPFamilies) != "[IPv4]" || *o.Service.Spec.IPFamilyPolicy != "SingleStack" {
+	if o, _ := Desired(r, Cluster{Families: []corev1.IPFamily{v4}}); fmt.Sprint(o.Service.Spec.IPFamilies) != "[IPv4]" ||
+		*o.Service.Spec.IPFamilyPolicy != "SingleStack" {
 		t.Errorf("families = %v, want those of the cluster", o.Service.Spec.IPFamilies)
 	}
 	v6only := Merge(shop, []Record{record("a", 1, families(v6))}, Options{})
-	if o, _ := Desired(v6only, Cluster{Families: []corev1.IPFamily{v4}}); o.Service != nil || len(v6only.Families([]corev1.IPFamily{v4})) > 0 {
+	if o, _ := Desired(v6only, Cluster{Families: []corev1.IPFamily{v4}}); o.Service != nil ||
+		len(v6only.Families([]corev1.IPFamily{v4})) > 0 {
 		t.Errorf("Service = %+v in a cluster without IPv6, want none", o.Service)
 	}
 	for name, r := range map[string]Result{
@@ -247,14 +271,15 @@ func TestDerivedService(t *testing.T) {
 		"none":     Merge(shop, []Record{record("a", 1)}, Options{VIP: NoVIP}),
 		"no ports": Merge(shop, []Record{record("a", 1, ports())}, Options{}),
 	} {
-		if o, _ := Desired(r, Cluster{Families: []corev1.IPFamily{v4}}); o.Service != nil || o.Import.Annotations[broker.AnnotationDerivedService] != "" {
+		if o, _ := Desired(r, Cluster{Families: []corev1.IPFamily{v4}}); o.Service != nil ||
+			o.Import.Annotations[broker.AnnotationDerivedService] != "" {
 			t.Errorf("%s: Service = %+v, import has %v, want none", name, o.Service, o.Import.Annotations)
 		}
 	}
 }
 
-// docs/spec/controller.md 5.7: a Service carries the clusterset IPs of the families that this cluster has, as addresses of a load balancer that
-// no cloud makes.
+// docs/spec/controller.md 5.7: a Service carries the clusterset IPs of the families that this cluster has, as addresses
+// of a load balancer that no cloud makes.
 func TestRoutedService(t *testing.T) {
 	of := func(ip string) Result {
 		o := Options{VIP: CIDR, VIPs: VIPs{Pools: pools(), Claims: claims("a "+ip+" 1", "a fd17:87d8:f436::1 1")}}
@@ -272,8 +297,10 @@ func TestRoutedService(t *testing.T) {
 	if got, want := ingress(made.Service), `[{"ip":"fd17:87d8:f436::1","ipMode":"VIP"},{"ip":"243.0.0.1","ipMode":"VIP"}]`; got != want {
 		t.Errorf("ingress = %s, want %s", got, want)
 	}
-	if fmt.Sprint(made.Import.Spec.IPs) != "[fd17:87d8:f436::1 243.0.0.1]" || made.Import.Annotations[broker.AnnotationDerivedService] != made.Service.Name {
-		t.Errorf("import has %v and %v, want the clusterset IPs and the name of the Service", made.Import.Spec.IPs, made.Import.Annotations)
+	if fmt.Sprint(made.Import.Spec.IPs) != "[fd17:87d8:f436::1 243.0.0.1]" ||
+		made.Import.Annotations[broker.AnnotationDerivedService] != made.Service.Name {
+		t.Errorf("import has %v and %v, want the clusterset IPs and the name of the Service", made.Import.Spec.IPs,
+			made.Import.Annotations)
 	}
 	single, _ := Desired(of("243.0.0.1"), Cluster{Families: []corev1.IPFamily{v4}})
 	if got, want := ingress(single.Service), `[{"ip":"243.0.0.1","ipMode":"VIP"}]`; got != want {
@@ -304,21 +331,26 @@ func TestRoutedService(t *testing.T) {
 	if got := written(Diff(Objects{Service: made.Service}, Objects{Service: taken})); got != "+s ~ -s" {
 		t.Errorf("another class: %s, want the Service made anew, as its class cannot change", got)
 	}
-	plain, _ := Desired(Merge(shop, []Record{record("a", 1, ports("/TCP/80", "dns/UDP/53"), families(v6, v4))}, Options{}), both)
-	if got := Diff(Objects{Service: made.Service}, Objects{Service: plain.Service}); got.Update.Service == nil || got.Delete.Service != nil {
+	plain, _ := Desired(Merge(shop, []Record{record("a", 1, ports("/TCP/80", "dns/UDP/53"), families(v6, v4))},
+		Options{}), both)
+	if got := Diff(Objects{Service: made.Service}, Objects{Service: plain.Service}); got.Update.Service == nil ||
+		got.Delete.Service != nil {
 		t.Errorf("another type: %s, want the Service to be changed in place", written(got))
 	}
 	both.Unrouted = true
-	if kept, _ := Desired(of("243.0.0.1"), both); fmt.Sprint(kept.Import.Spec.IPs) != "[fd00::9 10.96.0.9]" || kept.Import.Annotations[broker.AnnotationAllocatedBy] != "" ||
+	if kept, _ := Desired(of("243.0.0.1"), both); fmt.Sprint(kept.Import.Spec.IPs) != "[fd00::9 10.96.0.9]" ||
+		kept.Import.Annotations[broker.AnnotationAllocatedBy] != "" ||
 		ingress(kept.Service) != ingress(made.Service) {
-		t.Errorf("import = %+v, Service = %+v; want the cluster IPs until the Service carries the clusterset IPs", kept.Import, kept.Service)
+		t.Errorf("import = %+v, Service = %+v; want the cluster IPs until the Service carries the clusterset IPs",
+			kept.Import, kept.Service)
 	}
 	if o, _ := Desired(Merge(shop, []Record{record("a", 1)}, Options{VIP: CIDR}), both); o.Service != nil {
 		t.Errorf("Service = %+v of an import without clusterset IPs, want none", o.Service)
 	}
 }
 
-// docs/spec/controller.md 5.6: whatever field of the spec someone else changes is put right, but for those that the API server allocates.
+// docs/spec/controller.md 5.6: whatever field of the spec someone else changes is put right, but for those that the API
+// server allocates.
 func TestDerivedServiceIsPutRight(t *testing.T) {
 	const allocated = "clusterIP clusterIPs healthCheckNodePort"
 	theirs := map[string]string{
@@ -364,7 +396,8 @@ func TestPrimaryFamilyStays(t *testing.T) {
 	}
 	other, _ := Desired(Merge(shop, []Record{record("a", 1, families(v6))}, Options{}), both)
 	got = Diff(other, Objects{Import: other.Import, Service: single})
-	if got.Update.Service == nil || fmt.Sprintf("%v %s", got.Update.Service.Spec.IPFamilies, *got.Update.Service.Spec.IPFamilyPolicy) != "[IPv4 IPv6] RequireDualStack" {
+	if got.Update.Service == nil || fmt.Sprintf("%v %s", got.Update.Service.Spec.IPFamilies,
+		*got.Update.Service.Spec.IPFamilyPolicy) != "[IPv4 IPv6] RequireDualStack" {
 		t.Errorf("changes = %s when only IPv6 is exported, want an update that adds IPv6", written(got))
 	}
 }

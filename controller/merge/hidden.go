@@ -8,11 +8,12 @@ import (
 // labelProxyName is the label with which a Service names the proxy that serves it. k8s.io/api has no constant for it.
 const labelProxyName = "service.kubernetes.io/service-proxy-name"
 
-// Hide gives an imported slice the two labels by which proxies leave it out, as its cluster is not selected (docs/spec/selection.md 4). Proxies drop its
-// endpoints when the labels come, and have them again when the labels go.
+// Hide gives an imported slice the two labels by which proxies leave it out, as its cluster is not selected
+// (docs/spec/selection.md 4). Proxies drop its endpoints when the labels come, and have them again when the labels go.
 //
-// One label is not enough: kube-proxy looks at the headless label in all versions, and at the proxy's name up to Kubernetes 1.35. Cilium looks at the
-// proxy's name, and not at the headless label where it serves Gateways or Ingresses.
+// One label is not enough: kube-proxy looks at the headless label in all versions, and at the proxy's name up to
+// Kubernetes 1.35. Cilium looks at the proxy's name, and not at the headless label where it serves Gateways or
+// Ingresses.
 func Hide(e *discoveryv1.EndpointSlice) {
 	e.Labels[corev1.IsHeadlessService] = ""
 	e.Labels[labelProxyName] = "none"
@@ -34,7 +35,8 @@ func Kept(e *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 	return e
 }
 
-// IsHidden reports whether proxies leave out an imported slice. The headless label decides alone: older versions of ours set no other one.
+// IsHidden reports whether proxies leave out an imported slice. The headless label decides alone: older versions of
+// ours set no other one.
 func IsHidden(e *discoveryv1.EndpointSlice) bool {
 	_, hidden := e.Labels[corev1.IsHeadlessService]
 	return hidden

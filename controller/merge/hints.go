@@ -5,12 +5,13 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 )
 
-// SetHints gives the endpoints of imported slices the hints that a traffic distribution asks for: that of their own zone, and with PreferSameNode
-// that of their own node, which only endpoints of this cluster have (docs/spec/controller.md 5.6). kube-proxy knows the distribution by hints alone, and ignores those for
-// zones, or for nodes, while a ready endpoint that it sees has none.
+// SetHints gives the endpoints of imported slices the hints that a traffic distribution asks for: that of their own
+// zone, and with PreferSameNode that of their own node, which only endpoints of this cluster have
+// (docs/spec/controller.md 5.6). kube-proxy knows the distribution by hints alone, and ignores those for zones, or for
+// nodes, while a ready endpoint that it sees has none.
 //
-// So each endpoint's hints follow from the endpoint alone: whatever other clusters export, hide or withdraw, its slice is not written, and kube-proxy uses
-// the hints for nodes as soon as it sees no other cluster.
+// So each endpoint's hints follow from the endpoint alone: whatever other clusters export, hide or withdraw, its slice
+// is not written, and kube-proxy uses the hints for nodes as soon as it sees no other cluster.
 func SetHints(distribution *string, imported []*discoveryv1.EndpointSlice) {
 	var nodes bool
 	switch deref(distribution) {

@@ -8,7 +8,8 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 )
 
-// docs/spec/controller.md 5.6: which hints endpoints get. Each endpoint has those of its own zone and node, whatever others have.
+// docs/spec/controller.md 5.6: which hints endpoints get. Each endpoint has those of its own zone and node, whatever
+// others have.
 func TestSetHints(t *testing.T) {
 	// of makes a slice of endpoints "<zone>/<node>".
 	of := func(endpoints ...string) *discoveryv1.EndpointSlice {

@@ -41,8 +41,8 @@ type event struct {
 	isSlice bool
 }
 
-// A valueMember is a member of a clusterset of values. It sees the broker by two watches, of records and of slices, that are late by
-// any number of events.
+// A valueMember is a member of a clusterset of values. It sees the broker by two watches, of records and of slices,
+// that are late by any number of events.
 type valueMember struct {
 	id       string
 	local    local
@@ -65,7 +65,8 @@ type valueClusterset struct {
 }
 
 func networksOf(i int) []netip.Prefix {
-	return []netip.Prefix{netip.MustParsePrefix(fmt.Sprintf("10.%d.0.0/16", i)), netip.MustParsePrefix(fmt.Sprintf("fd00:%d::/32", i))}
+	return []netip.Prefix{netip.MustParsePrefix(fmt.Sprintf("10.%d.0.0/16", i)),
+		netip.MustParsePrefix(fmt.Sprintf("fd00:%d::/32", i))}
 }
 
 // newLocal makes what a cluster may have of its own after its nth operation.
@@ -86,16 +87,19 @@ func (g generator) newLocal(i, n int) local {
 	}
 	for j, name := range []string{"http", "dns", "pg"} {
 		if g.IntN(2) == 0 {
-			s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: name, Protocol: corev1.ProtocolTCP, Port: int32(1 + (j+g.IntN(2))*10)})
+			s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: name, Protocol: corev1.ProtocolTCP,
+				Port: int32(1 + (j+g.IntN(2))*10)})
 		}
 	}
 	l := local{exp: exp, service: s}
 	for j := range g.IntN(4) {
-		sl := &discoveryv1.EndpointSlice{ObjectMeta: metaOf(shop.Namespace, fmt.Sprintf("%s-%d", shop.Name, j)), AddressType: discoveryv1.AddressTypeIPv4}
+		sl := &discoveryv1.EndpointSlice{ObjectMeta: metaOf(shop.Namespace, fmt.Sprintf("%s-%d", shop.Name, j)),
+			AddressType: discoveryv1.AddressTypeIPv4}
 		sl.Labels = map[string]string{discoveryv1.LabelServiceName: shop.Name}
 		for range g.IntN(3) {
 			sl.Endpoints = append(sl.Endpoints, discoveryv1.Endpoint{
-				Addresses: []string{fmt.Sprintf("10.%d.0.%d", i, 1+g.IntN(5))}, Conditions: discoveryv1.EndpointConditions{Ready: ptr(g.IntN(3) > 0)},
+				Addresses:  []string{fmt.Sprintf("10.%d.0.%d", i, 1+g.IntN(5))},
+				Conditions: discoveryv1.EndpointConditions{Ready: ptr(g.IntN(3) > 0)},
 			})
 		}
 		for _, p := range s.Spec.Ports {
@@ -119,7 +123,8 @@ func (l *local) exported(i int, id string) export.Result {
 		return export.Result{}
 	}
 	return export.From(l.exp, l.service, l.slices, export.Options{
-		ClusterID: id, BrokerNamespace: broker.NamespaceName("member", id), Namespace: export.Allowed, Networks: networksOf(i),
+		ClusterID: id, BrokerNamespace: broker.NamespaceName("member", id), Namespace: export.Allowed,
+		Networks: networksOf(i),
 	})
 }
 
@@ -127,7 +132,8 @@ func (l *local) exported(i int, id string) export.Result {
 func (c *valueClusterset) publish(i int) {
 	m := c.members[i]
 	result := m.local.exported(i, m.id)
-	if old := c.records[m.id]; (old == nil) != (result.Record == nil) || old != nil && fmt.Sprint(old.Spec) != fmt.Sprint(result.Record.Spec) {
+	if old := c.records[m.id]; (old == nil) != (result.Record == nil) || old != nil &&
+		fmt.Sprint(old.Spec) != fmt.Sprint(result.Record.Spec) {
 		if old == nil {
 			c.now = c.now.Add(time.Second)
 			c.created[m.id] = metav1.NewTime(c.now)
@@ -295,8 +301,8 @@ func (c *valueClusterset) desired(i int) Objects {
 	return desired
 }
 
-// play applies the operations of each member in their order, in any interleaving with all other steps, and returns what each member has in
-// the end.
+// play applies the operations of each member in their order, in any interleaving with all other steps, and returns what
+// each member has in the end.
 func (c *valueClusterset) play(t *testing.T, todo [][]local) []string {
 	t.Helper()
 	next, left := make([]int, len(c.members)), 0
@@ -351,9 +357,10 @@ func (c *valueClusterset) play(t *testing.T, todo [][]local) []string {
 	return ends
 }
 
-// TestAnyDeliveryEndsInTheSameBytes plays the same 200 operations of up to five members in several interleavings: exports are late, watches
-// deliver late, twice, and lose what a new list then has, importers compare and write at any moment, and objects are made anew with another UID. In the
-// end each member has the same bytes, and the oldest export is the same one for all (docs/spec/controller.md 4.1).
+// TestAnyDeliveryEndsInTheSameBytes plays the same 200 operations of up to five members in several interleavings:
+// exports are late, watches deliver late, twice, and lose what a new list then has, importers compare and write at any
+// moment, and objects are made anew with another UID. In the end each member has the same bytes, and the oldest export
+// is the same one for all (docs/spec/controller.md 4.1).
 func TestAnyDeliveryEndsInTheSameBytes(t *testing.T) {
 	t.Logf("-interleaving %d", *interleavingSeed)
 	for seed := *interleavingSeed; seed < *interleavingSeed+uint64(tier.Size(3, 12)); seed++ {
@@ -375,7 +382,8 @@ func TestAnyDeliveryEndsInTheSameBytes(t *testing.T) {
 			}
 			for _, id := range clusters[:count] {
 				c.members = append(c.members, &valueMember{
-					id: id, records: map[string]*v1alpha1.ExportedService{}, slices: map[string]map[string]*discoveryv1.EndpointSlice{},
+					id: id, records: map[string]*v1alpha1.ExportedService{},
+					slices: map[string]map[string]*discoveryv1.EndpointSlice{},
 				})
 			}
 			got := c.play(t, todo)

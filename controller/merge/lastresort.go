@@ -19,11 +19,14 @@ type served struct {
 	port     string
 }
 
-// LastResort drops from last resorts the endpoints that are not ready, and each port and IP family that another slice serves with a ready endpoint.
-// The slices beside count as others. The given slices do not change.
+// LastResort drops from last resorts the endpoints that are not ready, and each port and IP family that another slice
+// serves with a ready endpoint. The slices beside count as others. The given slices do not change.
 func LastResort(sources []Source, imported, beside []*discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
 	last := func(s *discoveryv1.EndpointSlice) bool {
-		at := slices.IndexFunc(sources, func(src Source) bool { return src.Cluster == s.Labels[mcsv1beta1.LabelSourceCluster] })
+		at := slices.IndexFunc(sources, func(
+			src Source) bool {
+			return src.Cluster == s.Labels[mcsv1beta1.LabelSourceCluster]
+		})
 		return at >= 0 && sources[at].LastResort > StampOf(s)
 	}
 	if !slices.ContainsFunc(imported, last) {
@@ -31,7 +34,8 @@ func LastResort(sources []Source, imported, beside []*discoveryv1.EndpointSlice)
 	}
 	others := make(map[served]bool)
 	for _, s := range slices.Concat(imported, beside) {
-		if ready := func(e discoveryv1.Endpoint) bool { return broker.IsReady(e.Conditions) }; !last(s) && slices.ContainsFunc(s.Endpoints, ready) {
+		if ready := func(e discoveryv1.Endpoint) bool { return broker.IsReady(e.Conditions) }; !last(s) &&
+			slices.ContainsFunc(s.Endpoints, ready) {
 			for _, p := range servedBy(s) {
 				others[p] = true
 			}
@@ -52,7 +56,10 @@ func LastResort(sources []Source, imported, beside []*discoveryv1.EndpointSlice)
 // needed returns the part of a last resort that no other slice replaces, or nil.
 func needed(s *discoveryv1.EndpointSlice, others map[served]bool) *discoveryv1.EndpointSlice {
 	s = s.DeepCopy()
-	s.Endpoints = slices.DeleteFunc(s.Endpoints, func(e discoveryv1.Endpoint) bool { return !broker.IsReady(e.Conditions) })
+	s.Endpoints = slices.DeleteFunc(s.Endpoints, func(e discoveryv1.Endpoint) bool {
+		return !broker.IsReady(
+			e.Conditions)
+	})
 	serves, ports := servedBy(s), s.Ports
 	s.Ports = nil
 	for i, p := range ports {
@@ -93,14 +100,15 @@ func StampOf(s *discoveryv1.EndpointSlice) int64 {
 	return stamp
 }
 
-// A NotedSource is what an imported slice notes of the slice that it was made from: the hash in its name, the UID of the
-// ServiceExport, and its stamp.
+// A NotedSource is what an imported slice notes of the slice that it was made from: the hash in its name, the UID of
+// the ServiceExport, and its stamp.
 type NotedSource struct {
 	Hash, UID string
 	Stamp     int64
 }
 
-// SourceOf returns the source that an imported slice notes; ok is false where it has no note, or one that cannot be read.
+// SourceOf returns the source that an imported slice notes; ok is false where it has no note, or one that cannot be
+// read.
 func SourceOf(imported *discoveryv1.EndpointSlice) (source NotedSource, ok bool) {
 	words := strings.Split(imported.Annotations[broker.AnnotationSource], " ")
 	if len(words) != 4 {

@@ -41,7 +41,8 @@ func (g generator) record(cluster string) Record {
 	s.Ports = nil
 	for range g.IntN(4) {
 		p := v1alpha1.ServicePort{
-			Name: pick(g, "", "http", "dns"), Protocol: pick(g, corev1.ProtocolTCP, corev1.ProtocolUDP), Port: int32(1 + g.IntN(3)),
+			Name: pick(g, "", "http", "dns"), Protocol: pick(g, corev1.ProtocolTCP, corev1.ProtocolUDP),
+			Port:        int32(1 + g.IntN(3)),
 			AppProtocol: pick(g, nil, nil, ptr("h2c")),
 		}
 		s.Ports = append(s.Ports, p)
@@ -53,7 +54,8 @@ func (g generator) record(cluster string) Record {
 		clientIP(pick[int32](g, 10, 20))(s)
 	}
 	s.TrafficDistribution = pick(g, nil, nil, ptr("PreferClose"))
-	s.InternalTrafficPolicy = pick(g, nil, ptr(corev1.ServiceInternalTrafficPolicyCluster), ptr(corev1.ServiceInternalTrafficPolicyLocal))
+	s.InternalTrafficPolicy = pick(g, nil, ptr(corev1.ServiceInternalTrafficPolicyCluster),
+		ptr(corev1.ServiceInternalTrafficPolicyLocal))
 	for _, f := range []func(*v1alpha1.ExportedServiceSpec){label("x", "1"), label("y", "2"), annotation("x", "1")} {
 		if g.IntN(3) == 0 {
 			f(s)
@@ -92,7 +94,8 @@ func (g generator) options() Options {
 			Pool{Cluster: cluster, Prefix: netip.MustParsePrefix(fmt.Sprintf("fd17:87d8:f436:%d::/64", i))})
 		v.Stamps[cluster] = int64(g.IntN(3))
 		if g.IntN(2) == 0 {
-			v.Claims = append(v.Claims, Claim{Address{IP: g.address(g.IntN(len(clusters))), Cluster: cluster, Stamp: v.Stamps[cluster]}, hour(g.IntN(5)), hour(g.IntN(2)), pick(g, metav1.Time{}, hour(2+g.IntN(4)))})
+			v.Claims = append(v.Claims, Claim{Address{IP: g.address(g.IntN(len(clusters))), Cluster: cluster,
+				Stamp: v.Stamps[cluster]}, hour(g.IntN(5)), hour(g.IntN(2)), pick(g, metav1.Time{}, hour(2+g.IntN(4)))})
 		}
 		if g.IntN(6) == 0 {
 			v.Has = append(v.Has, Address{g.address(i), cluster, int64(g.IntN(3)), g.IntN(2) == 0})
@@ -108,7 +111,8 @@ func (g generator) options() Options {
 func (g generator) slices(cluster string) []*discoveryv1.EndpointSlice {
 	var list []*discoveryv1.EndpointSlice
 	for i := range g.IntN(3) {
-		s := slice(cluster, fmt.Sprintf("%s-%d", cluster, i), pick(g, discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6))
+		s := slice(cluster, fmt.Sprintf("%s-%d", cluster, i),
+			pick(g, discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6))
 		for range g.IntN(3) {
 			s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{
 				Addresses:  []string{pick(g, "10.1.0.1", "fd00:1::1", "127.0.0.1", "8.8.8.8")},
@@ -116,7 +120,8 @@ func (g generator) slices(cluster string) []*discoveryv1.EndpointSlice {
 			})
 		}
 		for _, name := range []string{"", "http", "dns"} {
-			s.Ports = append(s.Ports, discoveryv1.EndpointPort{Name: &name, Port: ptr[int32](8080), Protocol: ptr(pick(g, corev1.ProtocolTCP, corev1.ProtocolUDP))})
+			s.Ports = append(s.Ports, discoveryv1.EndpointPort{Name: &name, Port: ptr[int32](8080),
+				Protocol: ptr(pick(g, corev1.ProtocolTCP, corev1.ProtocolUDP))})
 		}
 		list = append(list, s)
 	}
@@ -154,7 +159,10 @@ func TestAnyOrderGivesTheSameBytes(t *testing.T) {
 		want := mustJSON(t, Merge(shop, records, o))
 		for range 5 {
 			g.Shuffle(len(records), func(i, j int) { records[i], records[j] = records[j], records[i] })
-			g.Shuffle(len(o.VIPs.Claims), func(i, j int) { o.VIPs.Claims[i], o.VIPs.Claims[j] = o.VIPs.Claims[j], o.VIPs.Claims[i] })
+			g.Shuffle(len(o.VIPs.Claims), func(i, j int) {
+				o.VIPs.Claims[i], o.VIPs.Claims[j] = o.VIPs.Claims[j],
+					o.VIPs.Claims[i]
+			})
 			if got := mustJSON(t, Merge(shop, records, o)); got != want {
 				t.Fatalf("seed %d: %s\nin another order %s", seed, want, got)
 			}
@@ -180,7 +188,8 @@ func TestRemovingTheNewestNeverChangesTheWinner(t *testing.T) {
 		a, b := all.Import, rest.Import
 		for _, pair := range [][2]any{
 			{a.Spec.Type, b.Spec.Type}, {a.Spec.SessionAffinity, b.Spec.SessionAffinity},
-			{a.Spec.SessionAffinityConfig, b.Spec.SessionAffinityConfig}, {a.Spec.InternalTrafficPolicy, b.Spec.InternalTrafficPolicy},
+			{a.Spec.SessionAffinityConfig, b.Spec.SessionAffinityConfig},
+			{a.Spec.InternalTrafficPolicy, b.Spec.InternalTrafficPolicy},
 			{a.Spec.TrafficDistribution, b.Spec.TrafficDistribution}, {a.Labels, b.Labels}, {a.Annotations, b.Annotations},
 		} {
 			if !reflect.DeepEqual(pair[0], pair[1]) {
@@ -190,7 +199,8 @@ func TestRemovingTheNewestNeverChangesTheWinner(t *testing.T) {
 	}
 }
 
-// docs/spec/controller.md 4.3: every import obeys the rules of a Service: no name twice, and no protocol and number twice.
+// docs/spec/controller.md 4.3: every import obeys the rules of a Service: no name twice, and no protocol and number
+// twice.
 func TestPortsOfEveryImportAreThoseOfAService(t *testing.T) {
 	for seed := range uint64(5000) {
 		g := newGenerator(seed)
@@ -222,7 +232,8 @@ type clusterset struct {
 	existing Objects
 }
 
-// step applies one operation of a cluster and lets the importer catch up, as in docs/spec/controller.md 10.2: compare, then write.
+// step applies one operation of a cluster and lets the importer catch up, as in docs/spec/controller.md 10.2: compare,
+// then write.
 func (w *clusterset) step(t *testing.T, cluster string, op operation, o Options) {
 	t.Helper()
 	w.records[cluster], w.sources[cluster] = op.record, op.slices
@@ -377,11 +388,12 @@ func own(m metav1.Object) {
 	if err != nil {
 		panic(err)
 	}
-	m.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: wellknown.ManagerImporter, FieldsV1: metav1.NewFieldsV1(string(text))}})
+	m.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: wellknown.ManagerImporter,
+		FieldsV1: metav1.NewFieldsV1(string(text))}})
 }
 
-// FuzzMerge decodes anything into records and slices. Whatever it is, nothing panics, what comes out is no larger than what
-// went in allows, the order of the records does not matter, and the import is one that an API server takes.
+// FuzzMerge decodes anything into records and slices. Whatever it is, nothing panics, what comes out is no larger than
+// what went in allows, the order of the records does not matter, and the import is one that an API server takes.
 func FuzzMerge(f *testing.F) {
 	for seed := range uint64(20) {
 		g := newGenerator(seed)
@@ -421,7 +433,8 @@ func FuzzMerge(f *testing.F) {
 			t.Fatalf("%s\nreversed %s", a, b)
 		}
 		for _, m := range r.Members {
-			imported, rejected := r.Slices(Source{Cluster: m.Cluster, Slices: list, Declared: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}})
+			imported, rejected := r.Slices(Source{Cluster: m.Cluster, Slices: list,
+				Declared: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}})
 			checkImported(t, imported)
 			if len(imported) > len(list) || len(rejected) > 5*len(list) {
 				t.Fatalf("%d imported and %d rejected of %d slices", len(imported), len(rejected), len(list))

@@ -11,7 +11,8 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker"
 )
 
-// docs/spec/controller.md 5.6: with internal traffic policy Local a cluster without endpoints of its own does not reach the service.
+// docs/spec/controller.md 5.6: with internal traffic policy Local a cluster without endpoints of its own does not reach
+// the service.
 func TestLacksLocal(t *testing.T) {
 	from := func(cluster string, node *string) *discoveryv1.EndpointSlice {
 		return &discoveryv1.EndpointSlice{
@@ -42,7 +43,8 @@ func TestLacksLocal(t *testing.T) {
 			i.Annotations = map[string]string{broker.AnnotationAllocatedBy: "there"}
 		}},
 	} {
-		imp := &mcsv1beta1.ServiceImport{Spec: mcsv1beta1.ServiceImportSpec{IPs: []string{"10.96.0.9"}, InternalTrafficPolicy: ptr(corev1.ServiceInternalTrafficPolicyLocal)}}
+		imp := &mcsv1beta1.ServiceImport{Spec: mcsv1beta1.ServiceImportSpec{IPs: []string{"10.96.0.9"},
+			InternalTrafficPolicy: ptr(corev1.ServiceInternalTrafficPolicyLocal)}}
 		if tt.change != nil {
 			tt.change(imp)
 		}

@@ -1,5 +1,5 @@
-// Package merge folds the export records of one service into the import that every member of the clusterset sees, and lists
-// the objects to write for it (docs/spec/controller.md 4, docs/spec/controller.md 5, docs/spec/controller.md 6).
+// Package merge folds the export records of one service into the import that every member of the clusterset sees, and
+// lists the objects to write for it (docs/spec/controller.md 4, docs/spec/controller.md 5, docs/spec/controller.md 6).
 //
 //	export records of all members            slices of all members      objects in this cluster
 //	            │                                      │                          │
@@ -16,9 +16,9 @@
 //	                                                   ▼
 //	                                                 Patch, for each update
 //
-// It is pure: it has no clock, no history and no preference for the cluster it runs in. The same records, in any order, give
-// the same bytes in every member whose options are the same. It is total: no input of a hostile member makes it panic, and
-// what it rejects affects that record alone (docs/spec/controller.md 9.1).
+// It is pure: it has no clock, no history and no preference for the cluster it runs in. The same records, in any order,
+// give the same bytes in every member whose options are the same. It is total: no input of a hostile member makes it
+// panic, and what it rejects affects that record alone (docs/spec/controller.md 9.1).
 package merge
 
 import (
@@ -38,9 +38,9 @@ import (
 
 // Merge folds the export records of one service into its import, and lists what they disagree on.
 //
-// Ports are united or intersected, and the IP families of a Headless service united; any other property is taken from the
-// oldest export, by creation time and then by cluster id (docs/spec/controller.md 4.2). Without a record that counts there is no import. [Seen]
-// returns the records that reach the importing cluster.
+// Ports are united or intersected, and the IP families of a Headless service united; any other property is taken from
+// the oldest export, by creation time and then by cluster id (docs/spec/controller.md 4.2). Without a record that
+// counts there is no import. [Seen] returns the records that reach the importing cluster.
 func Merge(service types.NamespacedName, records []Record, o Options) Result {
 	entries, rejected := admit(service, records)
 	r := Result{Rejected: rejected, vip: o.VIP}
@@ -89,9 +89,9 @@ func (m *merger) mergeTypes() {
 	}
 }
 
-// mergeFamilies takes the families of the oldest export: otherwise the newest could take a family, and its address, from everyone.
-// A cluster without any of these families is left out. One that lacks a family is not reached over it. A Headless service has an address for each backend, so
-// there the families are united.
+// mergeFamilies takes the families of the oldest export: otherwise the newest could take a family, and its address,
+// from everyone. A cluster without any of these families is left out. One that lacks a family is not reached over it. A
+// Headless service has an address for each backend, so there the families are united.
 func (m *merger) mergeFamilies() {
 	m.families = slices.Clone(m.oldest.Spec.IPFamilies)
 	headless := m.oldest.Spec.Type == v1alpha1.Headless
@@ -193,7 +193,10 @@ func (m *merger) newImport(service types.NamespacedName) *mcsv1beta1.ServiceImpo
 	for _, e := range m.in() {
 		imp.Status.Clusters = append(imp.Status.Clusters, mcsv1beta1.ClusterStatus{Cluster: e.Cluster})
 	}
-	slices.SortFunc(imp.Status.Clusters, func(a, b mcsv1beta1.ClusterStatus) int { return cmp.Compare(a.Cluster, b.Cluster) })
+	slices.SortFunc(imp.Status.Clusters, func(a, b mcsv1beta1.ClusterStatus) int {
+		return cmp.Compare(a.Cluster,
+			b.Cluster)
+	})
 	return imp
 }
 

@@ -183,22 +183,28 @@ func TestMerge(t *testing.T) {
 			name: "first minds different ports with the same name", options: Options{Mode: First},
 			records: []Record{record("a", 1), record("b", 2, ports("http/TCP/81"))}, want: "none", reason: "PortConflict",
 		}, {
-			name: "first does not mind cluster selectors, which members of older versions do not have", options: Options{Mode: First},
+			name:    "first does not mind cluster selectors, which members of older versions do not have",
+			options: Options{Mode: First},
 			records: []Record{record("a", 1), record("b", 2, selects("a"))},
-			want:    "ClusterSetIP [http/TCP/80] [IPv4] of [a b]", members: "a: http; b: http", reason: "ClusterSelectorsConflict",
+			want:    "ClusterSetIP [http/TCP/80] [IPv4] of [a b]", members: "a: http; b: http",
+			reason: "ClusterSelectorsConflict",
 		}, {
-			name:    "union in the order of the oldest",
-			records: []Record{record("a", 2, ports("https/TCP/443", "http/TCP/80")), record("b", 1, ports("http/TCP/80", "dns/UDP/53"))},
+			name: "union in the order of the oldest",
+			records: []Record{record("a", 2, ports("https/TCP/443", "http/TCP/80")),
+				record("b", 1, ports("http/TCP/80", "dns/UDP/53"))},
 			want:    "ClusterSetIP [http/TCP/80 dns/UDP/53 https/TCP/443] [IPv4] of [a b]",
 			members: "a: https http; b: http dns", reason: "PortConflict",
 		}, {
 			name: "lighthouse intersects ports", options: Options{Mode: Lighthouse},
-			records: []Record{record("a", 2, ports("https/TCP/443", "http/TCP/80")), record("b", 1, ports("http/TCP/80", "dns/UDP/53"))},
-			want:    "ClusterSetIP [http/TCP/80] [IPv4] of [a b]", members: "a: http; b: http", reason: "PortConflict",
+			records: []Record{record("a", 2, ports("https/TCP/443", "http/TCP/80")),
+				record("b", 1, ports("http/TCP/80", "dns/UDP/53"))},
+			want: "ClusterSetIP [http/TCP/80] [IPv4] of [a b]", members: "a: http; b: http", reason: "PortConflict",
 		}, {
 			name: "with an empty intersection the ports of the oldest count", options: Options{Mode: Lighthouse},
-			records: []Record{record("a", 2, ports("https/TCP/443", "http/TCP/80")), record("b", 3, ports("dns/UDP/53")), record("c", 1, ports("https/TCP/443", "x/TCP/1"))},
-			want:    "ClusterSetIP [https/TCP/443 x/TCP/1] [IPv4] of [a b c]", members: "a: https; b: !PortConflict; c: https x", reason: "PortConflict",
+			records: []Record{record("a", 2, ports("https/TCP/443", "http/TCP/80")), record("b", 3, ports("dns/UDP/53")),
+				record("c", 1, ports("https/TCP/443", "x/TCP/1"))},
+			want:    "ClusterSetIP [https/TCP/443 x/TCP/1] [IPv4] of [a b c]",
+			members: "a: https; b: !PortConflict; c: https x", reason: "PortConflict",
 		}, {
 			name:    "as sets: the same ports in another order are no conflict",
 			records: []Record{record("a", 1, ports("x/TCP/1", "y/TCP/2")), record("b", 2, ports("y/TCP/2", "x/TCP/1"))},
@@ -242,7 +248,8 @@ func TestMerge(t *testing.T) {
 		}, {
 			name:    "a made-up name gives way to a given one",
 			records: []Record{record("a", 1, ports("/TCP/80")), record("b", 2, ports("tcp-80/UDP/53"))},
-			want:    "ClusterSetIP [TCP/80 tcp-80/UDP/53] [IPv4] of [a b]", members: "a: =tcp-80-2; b: tcp-80", reason: "PortConflict",
+			want:    "ClusterSetIP [TCP/80 tcp-80/UDP/53] [IPv4] of [a b]", members: "a: =tcp-80-2; b: tcp-80",
+			reason: "PortConflict",
 		}, {
 			name: "without a derived Service the empty name stays", options: Options{VIP: NoVIP},
 			records: []Record{record("a", 1, ports("/TCP/80")), record("b", 2, ports("dns/UDP/53"))},
@@ -250,7 +257,8 @@ func TestMerge(t *testing.T) {
 		}, {
 			name:    "families are those of the oldest, in its order; none less for another that lacks one",
 			records: []Record{record("a", 1, families(v6, v4)), record("b", 2, families(v4, v6)), record("c", 3, families(v4))},
-			want:    "ClusterSetIP [http/TCP/80] [IPv6 IPv4] of [a b c]", members: "a: http; b: http; c: http", reason: "IPFamilyConflict",
+			want:    "ClusterSetIP [http/TCP/80] [IPv6 IPv4] of [a b c]", members: "a: http; b: http; c: http",
+			reason: "IPFamilyConflict",
 		}, {
 			name:    "nor one more",
 			records: []Record{record("a", 1, families(v4)), record("b", 2, families(v6, v4))},
@@ -262,7 +270,8 @@ func TestMerge(t *testing.T) {
 		}, {
 			name:    "without a family of the oldest a member is left out",
 			records: []Record{record("a", 1, families(v6)), record("b", 2, families(v4), ports("x/TCP/1"))},
-			want:    "ClusterSetIP [http/TCP/80] [IPv6] of [a]", members: "a: http; b: !IPFamilyConflict", reason: "IPFamilyConflict",
+			want:    "ClusterSetIP [http/TCP/80] [IPv6] of [a]", members: "a: http; b: !IPFamilyConflict",
+			reason: "IPFamilyConflict",
 		}, {
 			name:    "for Headless they are united, and one that is not everywhere is a conflict",
 			records: []Record{record("a", 1, headless, families(v6)), record("b", 2, headless, families(v4))},
@@ -283,9 +292,10 @@ func TestMerge(t *testing.T) {
 			reason: "TypeConflict,PortConflict,SessionAffinityConflict,SessionAffinityConfigConflict,InternalTrafficPolicyConflict," +
 				"TrafficDistributionConflict,LabelsConflict,AnnotationsConflict,IPFamilyConflict,ClusterSelectorsConflict",
 		}, {
-			name:    "a default spelled out is no conflict",
-			records: []Record{record("a", 1, clientIP(10800)), record("b", 2, clientIP(10800), func(s *v1alpha1.ExportedServiceSpec) { s.SessionAffinityConfig = nil })},
-			want:    "ClusterSetIP [http/TCP/80] [IPv4] of [a b]",
+			name: "a default spelled out is no conflict",
+			records: []Record{record("a", 1, clientIP(10800)),
+				record("b", 2, clientIP(10800), func(s *v1alpha1.ExportedServiceSpec) { s.SessionAffinityConfig = nil })},
+			want: "ClusterSetIP [http/TCP/80] [IPv4] of [a b]",
 		}, {
 			name:    "another service's record counts for nothing",
 			records: []Record{record("a", 1, func(s *v1alpha1.ExportedServiceSpec) { s.Name = "web" }), record("b", 2)},
@@ -347,7 +357,8 @@ func TestSentences(t *testing.T) {
 	headless(&five[2].Spec)
 	headless(&five[4].Spec)
 	want := `Conflicting type. Using "ClusterSetIP" from oldest service export in "cluster-1". 2/5 clusters disagree. [conflict-type]`
-	if got := Condition(Merge(shop, five, Options{}).Conflicts, 3); got.Message != want || got.Status != metav1.ConditionTrue ||
+	if got := Condition(Merge(shop, five, Options{}).Conflicts, 3); got.Message != want ||
+		got.Status != metav1.ConditionTrue ||
 		got.Type != "Conflict" || got.ObservedGeneration != 3 {
 		t.Errorf("condition = %+v, want true with the message %s", got, want)
 	}
@@ -392,7 +403,8 @@ func TestSentences(t *testing.T) {
 
 func opts(f ...func(*v1alpha1.ExportedServiceSpec)) []func(*v1alpha1.ExportedServiceSpec) { return f }
 
-// docs/spec/controller.md 9.4: the annotations of an import have a limit together, in octets; a record may have as many characters.
+// docs/spec/controller.md 9.4: the annotations of an import have a limit together, in octets; a record may have as many
+// characters.
 func TestAnnotationsAreBounded(t *testing.T) {
 	var all []func(*v1alpha1.ExportedServiceSpec)
 	for i := range 6 {
@@ -404,7 +416,8 @@ func TestAnnotationsAreBounded(t *testing.T) {
 		size += len(key) + len(value)
 	}
 	if size > broker.MaxAnnotations || len(imp.Annotations) != 4 || imp.Annotations["small"] != "1" {
-		t.Errorf("%d annotations of %d octets, want the first 3 and the small one, at most %d octets", len(imp.Annotations), size, broker.MaxAnnotations)
+		t.Errorf("%d annotations of %d octets, want the first 3 and the small one, at most %d octets", len(imp.Annotations),
+			size, broker.MaxAnnotations)
 	}
 }
 
@@ -423,7 +436,8 @@ func TestImport(t *testing.T) {
 	if err != nil || string(text) != want {
 		t.Errorf("import = %s, %v\nwant %s", text, err, want)
 	}
-	if text, _ := json.Marshal(Merge(shop, []Record{record("a", 1, headless, ports())}, Options{}).Import.Spec.Ports); string(text) != "[]" {
+	if text, _ := json.Marshal(Merge(shop, []Record{record("a", 1, headless, ports())},
+		Options{}).Import.Spec.Ports); string(text) != "[]" {
 		t.Errorf("ports = %s, want [], never null", text)
 	}
 }
@@ -452,7 +466,8 @@ func TestSelectors(t *testing.T) {
 func TestRejected(t *testing.T) {
 	twin := record("b", 5, headless)
 	records := []Record{
-		record("b", 2), twin, record("UPPER", 1), record("c", 1, ports("x/TCP/0")), record("d", 1, label("a.kubernetes.io/b", "c")),
+		record("b", 2), twin, record("UPPER", 1), record("c", 1, ports("x/TCP/0")),
+		record("d", 1, label("a.kubernetes.io/b", "c")),
 		record("e", 1, func(s *v1alpha1.ExportedServiceSpec) { s.Namespace = "kube-system" }),
 		record("f", 1, ports(slices.Repeat([]string{"x/TCP/1"}, broker.MaxPorts+1)...)),
 	}
@@ -483,7 +498,8 @@ func TestRejectedInOrder(t *testing.T) {
 }
 
 func TestResultSharesNoMemory(t *testing.T) {
-	records := []Record{record("a", 1, ports("http/TCP/80/h2c"), clientIP(9), policy("Local"), distribution("PreferClose"))}
+	records := []Record{record("a", 1, ports("http/TCP/80/h2c"), clientIP(9), policy("Local"),
+		distribution("PreferClose"))}
 	before, _ := json.Marshal(records)
 	r := Merge(shop, records, Options{})
 	*r.Import.Spec.Ports[0].AppProtocol, *r.Import.Spec.TrafficDistribution = "changed", "changed"
@@ -509,7 +525,8 @@ func TestConditionWithoutConflict(t *testing.T) {
 func TestReservedKeysAreLeftOut(t *testing.T) {
 	r := Merge(shop, []Record{record("a", 1, label("tier", "gold"), label("helm.sh/chart", "x"), annotation("note", "n"),
 		annotation("argocd.argoproj.io/tracking-id", "x"))}, Options{})
-	if l, a := r.Import.Labels, r.Import.Annotations; l["tier"] != "gold" || l["helm.sh/chart"] != "" || len(a) != 1 || a["note"] != "n" {
+	if l, a := r.Import.Labels, r.Import.Annotations; l["tier"] != "gold" || l["helm.sh/chart"] != "" || len(a) != 1 ||
+		a["note"] != "n" {
 		t.Errorf("labels %v and annotations %v, want tier and note without the reserved ones", l, a)
 	}
 }

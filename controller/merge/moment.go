@@ -23,8 +23,8 @@ func (a moment) compare(b moment) int {
 	return cmp.Compare(a.unix, b.unix)
 }
 
-// momentOf returns the time that counts where a member claims one: min(max(claimed, admitted), created), so that no member
-// can backdate an export past its admission or ahead of the broker's clock (docs/spec/controller.md 4.2).
+// momentOf returns the time that counts where a member claims one: min(max(claimed, admitted), created), so that no
+// member can backdate an export past its admission or ahead of the broker's clock (docs/spec/controller.md 4.2).
 func momentOf(claimed, admitted, created metav1.Time) moment {
 	if created.IsZero() {
 		return moment{pending: true, unix: later(claimed.Time, admitted.Time).Unix()}

@@ -11,18 +11,20 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 )
 
-// DefaultVIPNetworks are the networks of the VIP CIDRs of all members: for IPv4 that of the second Lighthouse document ("VIP CIDR and
-// allocation"), for IPv6 a unique local one (RFC 4193).
+// DefaultVIPNetworks are the networks of the VIP CIDRs of all members: for IPv4 that of the second Lighthouse document
+// ("VIP CIDR and allocation"), for IPv6 a unique local one (RFC 4193).
 var DefaultVIPNetworks = VIPNetworks{
 	IPv4: netip.MustParsePrefix("243.0.0.0/8"), IPv6: netip.MustParsePrefix("fd17:87d8:f436::/48"),
 }
 
-// VIPNetworks are the networks that the VIP CIDRs of all members are part of, one of each IP family. The zero Prefix has no address.
+// VIPNetworks are the networks that the VIP CIDRs of all members are part of, one of each IP family. The zero Prefix
+// has no address.
 type VIPNetworks struct {
 	IPv4, IPv6 netip.Prefix
 }
 
-// ParseVIPNetworks returns the networks that the texts name, at most one of each IP family, and of a family that they lack the default.
+// ParseVIPNetworks returns the networks that the texts name, at most one of each IP family, and of a family that they
+// lack the default.
 func ParseVIPNetworks(texts []string) (VIPNetworks, error) {
 	n := DefaultVIPNetworks
 	for i, text := range texts {
@@ -73,10 +75,10 @@ func networkTexts(all ...netip.Prefix) (texts []string) {
 	return texts
 }
 
-// Pools returns the VIP CIDRs of the members, sorted by cluster id, the first one first. Of two
-// members whose networks overlap only the one that was created first has its own, by cluster id among equals
-// (docs/spec/controller.md 2.1); it takes the network even while it is being deleted itself. A network that is not part of within does not
-// count; the zero within has all.
+// Pools returns the VIP CIDRs of the members, sorted by cluster id, the first one first. Of two members whose networks
+// overlap only the one that was created first has its own, by cluster id among equals (docs/spec/controller.md 2.1); it
+// takes the network even while it is being deleted itself. A network that is not part of within does not count; the
+// zero within has all.
 func Pools(members []v1alpha1.Member, within VIPNetworks) []Pool {
 	sorted := slices.Clone(members)
 	slices.SortFunc(sorted, func(a, b v1alpha1.Member) int {

@@ -26,7 +26,8 @@ type Cluster struct {
 	Families []corev1.IPFamily
 	// ClusterIPs are those of the derived Service, empty while it does not exist.
 	ClusterIPs []string
-	// Unrouted is whether the import has these, and keeps them under "vip cidr": the derived Service does not carry the clusterset IPs yet.
+	// Unrouted is whether the import has these, and keeps them under "vip cidr": the derived Service does not carry the
+	// clusterset IPs yet.
 	Unrouted bool
 	// Conditions are those of the import.
 	Conditions []metav1.Condition
@@ -42,8 +43,8 @@ func (c Cluster) Local() string {
 	return ""
 }
 
-// Families returns those of the families that the import has, in its order. None means that the import cannot be reached
-// from here (condition Ready: IPFamilyNotSupported).
+// Families returns those of the families that the import has, in its order. None means that the import cannot be
+// reached from here (condition Ready: IPFamilyNotSupported).
 func (r Result) Families(local []corev1.IPFamily) []corev1.IPFamily {
 	if r.Import == nil {
 		return nil
@@ -121,15 +122,17 @@ func (r Result) service(c Cluster) *corev1.Service {
 	return s
 }
 
-// route makes a Service carry clusterset IPs as addresses of a load balancer, which proxies answer for on every node. No controller of a
-// cloud takes it, as it is of our class, and it needs no ports of nodes.
+// route makes a Service carry clusterset IPs as addresses of a load balancer, which proxies answer for on every node.
+// No controller of a cloud takes it, as it is of our class, and it needs no ports of nodes.
 func route(s *corev1.Service, ips []string) {
 	no, class, mode := false, broker.VIPClass, corev1.LoadBalancerIPModeVIP
-	s.Spec.Type, s.Spec.LoadBalancerClass, s.Spec.AllocateLoadBalancerNodePorts = corev1.ServiceTypeLoadBalancer, &class, &no
+	s.Spec.Type, s.Spec.LoadBalancerClass = corev1.ServiceTypeLoadBalancer, &class
+	s.Spec.AllocateLoadBalancerNodePorts = &no
 	s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyCluster
 	for _, ip := range ips {
 		if addr, err := netip.ParseAddr(ip); err == nil && slices.Contains(s.Spec.IPFamilies, broker.FamilyOf(addr)) {
-			s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: ip, IPMode: &mode})
+			s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress,
+				corev1.LoadBalancerIngress{IP: ip, IPMode: &mode})
 		}
 	}
 }

@@ -10,22 +10,26 @@ type Options struct {
 	Mode Mode
 	VIP  VIPMode
 
-	// VIPNetworks are the networks that contain the VIP CIDRs of all members, and VIPs what decides on a service, with [CIDR].
+	// VIPNetworks are the networks that contain the VIP CIDRs of all members, and VIPs what decides on a service, with
+	// [CIDR].
 	VIPNetworks VIPNetworks
 	VIPs        VIPs
-	// Reserved are the networks of the Pods and Services of the importing cluster. It has no clusterset IP there, whoever allocates one: the
-	// derived Service would take the traffic to what has the address.
+	// Reserved are the networks of the Pods and Services of the importing cluster. It has no clusterset IP there, whoever
+	// allocates one: the derived Service would take the traffic to what has the address.
 	Reserved []netip.Prefix
 }
 
-// Mode is the option "merge": which document decides where exports disagree. The zero value is [KEP]. In each mode the oldest export has precedence.
+// Mode is the option "merge": which document decides where exports disagree. The zero value is [KEP]. In each mode the
+// oldest export has precedence.
 type Mode string
 
 // The values of "merge".
 const (
-	KEP        Mode = "kep"        // KEP-1645 as it is: the oldest export decides, ports are united, endpoints of the other type count
-	Lighthouse Mode = "lighthouse" // first Lighthouse document: ports that all exports have, and no export of the other type
-	First      Mode = "first"      // first version of KEP-1645: no import until the exports agree
+	// KEP-1645 as it is: the oldest export decides, ports are united, endpoints of the other type count
+	KEP Mode = "kep"
+	// first Lighthouse document: ports that all exports have, and no export of the other type
+	Lighthouse Mode = "lighthouse"
+	First      Mode = "first" // first version of KEP-1645: no import until the exports agree
 )
 
 // Modes are all modes, the default first.

@@ -12,7 +12,8 @@ import (
 // The fields of a spec that are ours, set or not. Of a Service the API server allocates the others.
 var (
 	importFields = []string{
-		"type", "ports", "ips", "ipFamilies", "sessionAffinity", "sessionAffinityConfig", "internalTrafficPolicy", "trafficDistribution",
+		"type", "ports", "ips", "ipFamilies", "sessionAffinity", "sessionAffinityConfig", "internalTrafficPolicy",
+		"trafficDistribution",
 	}
 	serviceFields = []string{
 		"type", "ports", "selector", "ipFamilies", "ipFamilyPolicy", "sessionAffinity", "sessionAffinityConfig",
@@ -21,11 +22,11 @@ var (
 	}
 )
 
-// Patch returns the JSON merge patch that makes existing say what update says in the fields that are ours, and leaves all
-// others alone. update is one of [Changes], and existing what it was compared with; a status is no part of it.
+// Patch returns the JSON merge patch that makes existing say what update says in the fields that are ours, and leaves
+// all others alone. update is one of [Changes], and existing what it was compared with; a status is no part of it.
 //
-// It has the UID and the resource version of update, so it fails where the object is no longer the one that was compared.
-// Unlike server-side apply it takes away what someone else has put into our fields.
+// It has the UID and the resource version of update, so it fails where the object is no longer the one that was
+// compared. Unlike server-side apply it takes away what someone else has put into our fields.
 func Patch(update, existing metav1.Object) []byte {
 	metadata := map[string]any{"uid": update.GetUID(), "resourceVersion": update.GetResourceVersion()}
 	patch := map[string]any{"metadata": metadata}

@@ -11,8 +11,8 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 )
 
-// mergePorts unites the ports, oldest record first (docs/spec/controller.md 4.3; KEP-1645, "Service Port": no name twice, and no protocol
-// and number twice).
+// mergePorts unites the ports, oldest record first (docs/spec/controller.md 4.3; KEP-1645, "Service Port": no name
+// twice, and no protocol and number twice).
 func (m *merger) mergePorts() {
 	in := m.in()
 	var clash bool
@@ -76,8 +76,9 @@ func samePort(u unionPort, p v1alpha1.ServicePort) bool {
 	return u.Protocol == p.Protocol && u.Port == p.Port
 }
 
-// keepCommonPorts reduces the union to the ports of all exports (first Lighthouse document, "Service Ports") and returns a phrase
-// for the result. Without a common port it keeps those of the oldest export, so that a new export cannot remove all ports.
+// keepCommonPorts reduces the union to the ports of all exports (first Lighthouse document, "Service Ports") and
+// returns a phrase for the result. Without a common port it keeps those of the oldest export, so that a new export
+// cannot remove all ports.
 func (m *merger) keepCommonPorts(in []*entry) (merged string) {
 	keep, merged := func(i int) bool { return m.ports[i].servers == len(in) }, "the intersection"
 	if !slices.ContainsFunc(m.ports, func(u unionPort) bool { return u.servers == len(in) }) {
@@ -134,8 +135,8 @@ func (m *merger) importPorts() []mcsv1beta1.ServicePort {
 }
 
 // portNames returns the names that the ports of the import have in a derived Service and in the slices that go with it.
-// A Service with several ports needs a name for each (docs/spec/controller.md 5.6). A port that is alone has one, too: were it named when
-// another comes, proxies would find no endpoints until all slices have followed.
+// A Service with several ports needs a name for each (docs/spec/controller.md 5.6). A port that is alone has one, too:
+// were it named when another comes, proxies would find no endpoints until all slices have followed.
 func (m *merger) portNames() []string {
 	names := make([]string, len(m.ports))
 	for i, u := range m.ports {
@@ -154,7 +155,8 @@ func (m *merger) portNames() []string {
 	return names
 }
 
-// portMap returns which ports of the slices of e count, so that traffic for a port reaches only endpoints that serve it.
+// portMap returns which ports of the slices of e count, so that traffic for a port reaches only endpoints that serve
+// it.
 func (m *merger) portMap(e *entry, names []string) []PortMapping {
 	var mapping []PortMapping
 	for i, at := range e.serves {

@@ -35,7 +35,8 @@ func admit(service types.NamespacedName, records []Record) ([]*entry, []Rejectio
 			continue
 		}
 		when := momentOf(r.Spec.ExportCreated, r.Admitted, r.Created)
-		entries = append(entries, &entry{Record: Record{Cluster: r.Cluster, Admitted: r.Admitted, Created: r.Created, Spec: *r.Spec.DeepCopy()}, when: when})
+		entries = append(entries, &entry{Record: Record{Cluster: r.Cluster, Admitted: r.Admitted, Created: r.Created,
+			Spec: *r.Spec.DeepCopy()}, when: when})
 	}
 	slices.SortFunc(entries, byPrecedence)
 	kept, known := entries[:0], make(map[string]bool, len(entries))

@@ -42,7 +42,8 @@ func (m *merger) compareProperties() {
 		}
 		if disagree > 0 {
 			using := strings.ReplaceAll(want, separator, ", ")
-			// Members of older versions cannot say which clusters they prefer: withholding the service would make their upgrade an outage.
+			// Members of older versions cannot say which clusters they prefer: withholding the service would make their upgrade
+			// an outage.
 			unresolved := p.reason != ReasonClusterSelectors
 			m.conflict(finding{reason: p.reason, what: p.what, using: using, disagree: disagree, unresolved: unresolved})
 		}
@@ -75,8 +76,8 @@ func trafficDistribution(s *v1alpha1.ExportedServiceSpec) string {
 	return cmp.Or(deref(s.TrafficDistribution), "none")
 }
 
-// clusterSelectors is the same text for lists whose requirements stand in another order of properties. Other words for the same are a
-// difference.
+// clusterSelectors is the same text for lists whose requirements stand in another order of properties. Other words for
+// the same are a difference.
 func clusterSelectors(s *v1alpha1.ExportedServiceSpec) string {
 	if len(s.ClusterSelectors) == 0 {
 		return "none"

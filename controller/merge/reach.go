@@ -21,7 +21,8 @@ func Restricted(records []Record) bool {
 	return slices.ContainsFunc(records, func(r Record) bool { return len(r.Spec.ToClusters) > 0 })
 }
 
-// Seen returns the records of exports that reach an importing cluster with these ClusterProperties. The result shares memory with records.
+// Seen returns the records of exports that reach an importing cluster with these ClusterProperties. The result shares
+// memory with records.
 func Seen(records []Record, cluster string, properties map[string]string) []Record {
 	return slices.DeleteFunc(slices.Clone(records), func(r Record) bool { return !reaches(r, cluster, properties) })
 }
@@ -41,7 +42,8 @@ func (v view) has(cluster string) bool {
 	return slices.ContainsFunc(v.records, func(r Record) bool { return r.Cluster == cluster })
 }
 
-// views returns what members and exporting clusters see. properties are the ClusterProperties of all members by their ids.
+// views returns what members and exporting clusters see. properties are the ClusterProperties of all members by their
+// ids.
 func views(records []Record, properties map[string]map[string]string) []view {
 	if !Restricted(records) {
 		return []view{{records: records}}
@@ -69,10 +71,12 @@ func views(records []Record, properties map[string]map[string]string) []view {
 	return all
 }
 
-// ConflictsOf returns on what the export of a cluster disagrees with others, wherever it reaches: exports that do not reach a common cluster
-// are not compared. A conflict that is not the same in all clusters that the export reaches names those that see it. properties are the
-// ClusterProperties of all members by their ids; without restricted exports they do not matter.
-func ConflictsOf(service types.NamespacedName, cluster string, records []Record, properties map[string]map[string]string, o Options) []Conflict {
+// ConflictsOf returns on what the export of a cluster disagrees with others, wherever it reaches: exports that do not
+// reach a common cluster are not compared. A conflict that is not the same in all clusters that the export reaches
+// names those that see it. properties are the ClusterProperties of all members by their ids; without restricted exports
+// they do not matter.
+func ConflictsOf(service types.NamespacedName, cluster string, records []Record,
+	properties map[string]map[string]string, o Options) []Conflict {
 	var all []Conflict
 	var seenBy [][]string // the clusters of each conflict
 	reached := 0
@@ -96,12 +100,14 @@ func ConflictsOf(service types.NamespacedName, cluster string, records []Record,
 		}
 	}
 	slices.SortFunc(all, func(a, b Conflict) int {
-		return cmp.Or(cmp.Compare(slices.Index(reasons, a.Reason), slices.Index(reasons, b.Reason)), cmp.Compare(a.Message, b.Message))
+		return cmp.Or(cmp.Compare(slices.Index(reasons, a.Reason), slices.Index(reasons, b.Reason)),
+			cmp.Compare(a.Message, b.Message))
 	})
 	return all
 }
 
-// ReachedBy returns the ids of the members that the export of a cluster reaches, sorted. properties are as for [ConflictsOf].
+// ReachedBy returns the ids of the members that the export of a cluster reaches, sorted. properties are as for
+// [ConflictsOf].
 func ReachedBy(r Record, properties map[string]map[string]string) []string {
 	var ids []string
 	for id, of := range properties {
@@ -113,7 +119,8 @@ func ReachedBy(r Record, properties map[string]map[string]string) []string {
 	return ids
 }
 
-// Offered returns how many of the exports reach each member, by id. properties are as for [ConflictsOf], but of all members.
+// Offered returns how many of the exports reach each member, by id. properties are as for [ConflictsOf], but of all
+// members.
 func Offered(records []Record, properties map[string]map[string]string) map[string]int {
 	offered := make(map[string]int)
 	for _, r := range records {
@@ -124,11 +131,13 @@ func Offered(records []Record, properties map[string]map[string]string) map[stri
 	return offered
 }
 
-// Allocates reports whether a cluster has to choose the clusterset IP of a service that lacks one: its export is the oldest of those that want
-// one and are, in a cluster that they reach, the oldest export. Preferred are exports that reach other clusters and whose cluster has a VIP CIDR of one
-// of their families, then those with such a VIP CIDR, then those that reach other clusters: if a cluster whose export reaches no other does not allocate,
-// other members cannot see why. All members have to give the same pools, whatever their options. properties are as for [ConflictsOf].
-func Allocates(service types.NamespacedName, cluster string, records []Record, properties map[string]map[string]string, o Options) bool {
+// Allocates reports whether a cluster has to choose the clusterset IP of a service that lacks one: its export is the
+// oldest of those that want one and are, in a cluster that they reach, the oldest export. Preferred are exports that
+// reach other clusters and whose cluster has a VIP CIDR of one of their families, then those with such a VIP CIDR, then
+// those that reach other clusters: if a cluster whose export reaches no other does not allocate, other members cannot
+// see why. All members have to give the same pools, whatever their options. properties are as for [ConflictsOf].
+func Allocates(service types.NamespacedName, cluster string, records []Record, properties map[string]map[string]string,
+	o Options) bool {
 	var oldest []Record
 	for _, v := range views(records, properties) {
 		of := Merge(service, v.records, o).Oldest
@@ -155,9 +164,11 @@ func preferred(records []Record, good func(Record) bool) []Record {
 	return better
 }
 
-// reachesOthers reports whether an export reaches another member than its own cluster. properties are as for [ConflictsOf].
+// reachesOthers reports whether an export reaches another member than its own cluster. properties are as for
+// [ConflictsOf].
 func reachesOthers(r Record, properties map[string]map[string]string) bool {
-	return len(r.Spec.ToClusters) == 0 || slices.ContainsFunc(ReachedBy(r, properties), func(id string) bool { return id != r.Cluster })
+	return len(r.Spec.ToClusters) == 0 || slices.ContainsFunc(ReachedBy(r, properties),
+		func(id string) bool { return id != r.Cluster })
 }
 
 // hasPoolFor reports whether the cluster of an export has a VIP CIDR of one of its families.

@@ -11,7 +11,8 @@ import (
 )
 
 // members are the clusters of these tests, with the ClusterProperties that exports select them by.
-var members = map[string]map[string]string{"a": {"tier": "gold"}, "b": {"tier": "gold"}, "c": {"tier": "silver"}, "d": nil}
+var members = map[string]map[string]string{"a": {"tier": "gold"}, "b": {"tier": "gold"}, "c": {"tier": "silver"},
+	"d": nil}
 
 // to has an export reach some clusters alone, beside its own.
 func to(clusters ...string) func(*v1alpha1.ExportedServiceSpec) {
@@ -49,7 +50,8 @@ func TestReach(t *testing.T) {
 		{name: "by a property", records: []Record{record("c", 1, toTier("gold"))}, imports: "a: c, b: c, c: c, d: "},
 		{name: "to the own cluster alone", records: []Record{record("a", 1, to("a"))}, imports: "a: a, b: , c: , d: "},
 		{name: "to no member yet", records: []Record{record("a", 1, to("z"))}, imports: "a: a, b: , c: , d: "},
-		{name: "to different clusters: no conflict", records: []Record{record("a", 1, to("c")), record("b", 2, https, to("d"))},
+		{name: "to different clusters: no conflict", records: []Record{record("a", 1, to("c")),
+			record("b", 2, https, to("d"))},
 			imports: "a: a, b: b, c: a, d: b"},
 		{name: "to a third cluster in common", records: []Record{record("a", 1, to("d")), record("b", 2, https, to("d"))},
 			imports:   "a: a, b: b, c: , d: a b",
@@ -62,7 +64,8 @@ func TestReach(t *testing.T) {
 			conflicts: `a In "b": ` + clash + ` In "c": ` + strings.ReplaceAll(clash, "2/2", "3/3") + code + "\n" +
 				`b In "b": ` + clash + ` In "c": ` + strings.ReplaceAll(clash, "2/2", "3/3") + code + "\n" +
 				`c ` + strings.ReplaceAll(clash, "2/2", "3/3") + code},
-		{name: "the oldest that reaches a cluster decides there", records: []Record{record("a", 1, to("a"), headless), record("b", 2), record("c", 3)},
+		{name: "the oldest that reaches a cluster decides there",
+			records:   []Record{record("a", 1, to("a"), headless), record("b", 2), record("c", 3)},
 			imports:   "a: a b c, b: b c, c: b c, d: b c",
 			conflicts: lines("a", headlessClash, "b", `In "a": `+headlessClash, "c", `In "a": `+headlessClash)},
 	} {
@@ -108,7 +111,8 @@ func TestConflictsOfHaveOneReason(t *testing.T) {
 	}
 }
 
-// Any order of the records gives the same conflicts, and those of an export that reaches all clusters among others that do are those of the merge.
+// Any order of the records gives the same conflicts, and those of an export that reaches all clusters among others that
+// do are those of the merge.
 func TestConflictsOfIsALaw(t *testing.T) {
 	for seed := range uint64(300) {
 		g := newGenerator(seed)
@@ -134,12 +138,14 @@ func TestConflictsOfIsALaw(t *testing.T) {
 	}
 }
 
-// docs/spec/controller.md 3.8: one address in all clusters, whoever sees the export that has it, and one cluster that chooses it.
+// docs/spec/controller.md 3.8: one address in all clusters, whoever sees the export that has it, and one cluster that
+// chooses it.
 func TestVIPReach(t *testing.T) {
 	o := Options{VIP: CIDR, VIPs: VIPs{Pools: pools(), Claims: exporting(1, claims("a 243.0.0.1 1"))}}
 	records := []Record{record("a", 1, vip(true), to("b")), record("b", 2, vip(true), to("c")), record("c", 3)}
 	for _, id := range []string{"a", "b", "c", "d"} {
-		if imp := Merge(shop, Seen(records, id, nil), o).Import; imp == nil || !slices.Equal(imp.Spec.IPs, []string{"243.0.0.1"}) {
+		if imp := Merge(shop, Seen(records, id, nil), o).Import; imp == nil ||
+			!slices.Equal(imp.Spec.IPs, []string{"243.0.0.1"}) {
 			t.Errorf("import in %s = %v, want one with the address that a claims", id, imp)
 		}
 	}
@@ -153,15 +159,21 @@ func TestVIPReach(t *testing.T) {
 		{name: "the oldest wants none", records: []Record{record("a", 1, not), record("b", 2, wants)}},
 		{name: "the oldest is Headless", records: []Record{record("a", 1, headless), record("b", 2, wants)}},
 		{name: "the oldest reaches few", records: []Record{record("a", 1, wants, to("d")), record("b", 2, wants)}, want: "a"},
-		{name: "the oldest reaches its own cluster alone", records: []Record{record("a", 1, wants, to("a")), record("b", 2, wants)}, want: "b"},
-		{name: "and no member yet", records: []Record{record("a", 1, wants, to("z")), record("b", 2, wants, to("c"))}, want: "b"},
+		{name: "the oldest reaches its own cluster alone", records: []Record{record("a", 1, wants, to("a")),
+			record("b", 2, wants)}, want: "b"},
+		{name: "and no member yet", records: []Record{record("a", 1, wants, to("z")), record("b", 2, wants, to("c"))},
+			want: "b"},
 		{name: "as do all", records: []Record{record("a", 1, wants, to("a")), record("b", 2, wants, to("b"))}, want: "a"},
-		{name: "others have no VIP CIDR", records: []Record{record("a", 1, wants, to("a")), record("c", 2, wants)}, want: "a"},
+		{name: "others have no VIP CIDR", records: []Record{record("a", 1, wants, to("a")), record("c", 2, wants)},
+			want: "a"},
 		{name: "the oldest has no VIP CIDR", records: []Record{record("c", 1, wants), record("a", 2, wants)}, want: "c"},
 		{name: "and reaches few", records: []Record{record("c", 1, wants, to("d")), record("a", 2, wants)}, want: "a"},
-		{name: "none of its families", records: []Record{record("b", 1, wants, to("d"), families(v6)), record("a", 2, wants)}, want: "a"},
-		{name: "the oldest reaches few and wants none", records: []Record{record("a", 1, not, to("a")), record("b", 2, wants)}, want: "b"},
-		{name: "as does a second one", records: []Record{record("a", 1, not, to("a")), record("b", 2, not, to("b")), record("c", 3, wants)}, want: "c"},
+		{name: "none of its families", records: []Record{record("b", 1, wants, to("d"), families(v6)),
+			record("a", 2, wants)}, want: "a"},
+		{name: "the oldest reaches few and wants none", records: []Record{record("a", 1, not, to("a")),
+			record("b", 2, wants)}, want: "b"},
+		{name: "as does a second one", records: []Record{record("a", 1, not, to("a")), record("b", 2, not, to("b")),
+			record("c", 3, wants)}, want: "c"},
 		{name: "nowhere the oldest", records: []Record{record("a", 1, not), record("b", 2, wants, to("b"))}},
 	} {
 		var got string
@@ -178,7 +190,8 @@ func TestVIPReach(t *testing.T) {
 
 // docs/spec/operations.md 8: each member counts the exports that reach it.
 func TestOffered(t *testing.T) {
-	got := Offered([]Record{record("a", 1), record("a", 1, to("c", "d")), record("a", 1, to("a")), record("a", 1, toTier("gold"))}, members)
+	got := Offered([]Record{record("a", 1), record("a", 1, to("c", "d")), record("a", 1, to("a")),
+		record("a", 1, toTier("gold"))}, members)
 	if want := (map[string]int{"a": 4, "b": 2, "c": 2, "d": 2}); !maps.Equal(got, want) {
 		t.Errorf("offered = %v, want %v", got, want)
 	}

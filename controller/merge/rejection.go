@@ -33,11 +33,12 @@ const (
 	BadAddress  Reason = "address"     // an address that no service may have
 	AlienCIDR   Reason = "cidr"        // an address outside the networks that the member declared
 	OwnCIDR     Reason = "own_cidr"    // an address in a network of the importing cluster itself
-	AlienVIP    Reason = "vip"         // a clusterset IP that its member may not claim, that another service has, or in a network of the importing cluster
-	NotTaken    Reason = "namespace"   // a namespace that takes no exports, or none of that cluster
-	BadProperty Reason = "property"    // a ClusterProperty that a member publishes, out of bounds
-	BadSelector Reason = "selector"    // annotations of a Namespace that say which clusters traffic goes to
-	BadWeights  Reason = "weights"     // the annotation of a Namespace with weights of clusters
+	// a clusterset IP that its member may not claim, that another service has, or in a network of the importing cluster
+	AlienVIP    Reason = "vip"
+	NotTaken    Reason = "namespace" // a namespace that takes no exports, or none of that cluster
+	BadProperty Reason = "property"  // a ClusterProperty that a member publishes, out of bounds
+	BadSelector Reason = "selector"  // annotations of a Namespace that say which clusters traffic goes to
+	BadWeights  Reason = "weights"   // the annotation of a Namespace with weights of clusters
 	// BadDistribution is that of the annotation of a Namespace with a traffic distribution.
 	BadDistribution Reason = "distribution"
 	BeyondLimit     Reason = "limit" // more than an importing cluster takes of one member, or of all

@@ -22,7 +22,8 @@ type Record struct {
 type Result struct {
 	// Import has its name, labels, annotations and spec, and status.clusters; nil if there is to be none.
 	//
-	// With [Derived] the addresses are those of the derived Service, which [Desired] fills in, with [CIDR] they were allocated.
+	// With [Derived] the addresses are those of the derived Service, which [Desired] fills in, with [CIDR] they were
+	// allocated.
 	Import *mcsv1beta1.ServiceImport
 
 	// Selectors are those of the oldest export: the clusters that it prefers. An importing cluster need not follow them.
@@ -39,11 +40,12 @@ type Result struct {
 
 // hasService reports whether a Service is derived from the import. A Service must have a port.
 func (r Result) hasService() bool {
-	return (r.vip == "" || r.vip == Derived || r.Routed()) && r.Import.Spec.Type == mcsv1beta1.ClusterSetIP && len(r.Import.Spec.Ports) > 0
+	return (r.vip == "" || r.vip == Derived || r.Routed()) && r.Import.Spec.Type == mcsv1beta1.ClusterSetIP &&
+		len(r.Import.Spec.Ports) > 0
 }
 
-// Routed reports whether the import has clusterset IPs that its derived Service carries, in place of addresses of the Service itself
-// (docs/spec/controller.md 5.7).
+// Routed reports whether the import has clusterset IPs that its derived Service carries, in place of addresses of the
+// Service itself (docs/spec/controller.md 5.7).
 func (r Result) Routed() bool { return r.vip == CIDR && r.Import != nil && len(r.Import.Spec.IPs) > 0 }
 
 // Withheld reports whether the exports conflict and there is no import until they agree ([First]).

@@ -26,8 +26,10 @@ import (
 )
 
 var (
-	imports       = schema.GroupVersionResource{Group: mcsv1beta1.GroupName, Version: "v1beta1", Resource: "serviceimports"}
-	exports       = schema.GroupVersionResource{Group: mcsv1beta1.GroupName, Version: "v1beta1", Resource: "serviceexports"}
+	imports = schema.GroupVersionResource{Group: mcsv1beta1.GroupName, Version: "v1beta1",
+		Resource: "serviceimports"}
+	exports = schema.GroupVersionResource{Group: mcsv1beta1.GroupName, Version: "v1beta1",
+		Resource: "serviceexports"}
 	services      = schema.GroupVersionResource{Version: "v1", Resource: "services"}
 	endpoints     = schema.GroupVersionResource{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"}
 	exportRecords = v1alpha1.ExportedServices
@@ -39,13 +41,14 @@ type server struct {
 	*controlplane.ControlPlane
 }
 
-// TestAgainstAnAPIServer takes an export all the way, with objects that a real API server has filled in: once written, and
-// once changed, nothing is left to write (docs/spec/controller.md 10.1: a restart without change writes nothing).
+// TestAgainstAnAPIServer takes an export all the way, with objects that a real API server has filled in: once written,
+// and once changed, nothing is left to write (docs/spec/controller.md 10.1: a restart without change writes nothing).
 func TestAgainstAnAPIServer(t *testing.T) {
 	s := server{t, controlplane.StartT(t, controlplane.Options{
 		CRDs: append(controlplane.DefaultCRDs(), crd.ExportedServices, crd.Inventories, crd.Members),
 	})}
-	o := export.Options{ClusterID: "east", BrokerNamespace: broker.NamespaceName("member", "east"), Namespace: export.Allowed}
+	o := export.Options{ClusterID: "east", BrokerNamespace: broker.NamespaceName("member", "east"),
+		Namespace: export.Allowed}
 	for _, namespace := range []string{"shop", o.BrokerNamespace} {
 		if err := s.Apply(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}); err != nil {
 			t.Fatal(err)
@@ -63,7 +66,8 @@ func TestAgainstAnAPIServer(t *testing.T) {
 	}
 	onBroker := discoveryv1.EndpointSlice{}
 	s.write(endpoints, r.Slices[0], &onBroker)
-	if !reflect.DeepEqual(onBroker.Endpoints, r.Slices[0].Endpoints) || !reflect.DeepEqual(onBroker.Ports, r.Slices[0].Ports) {
+	if !reflect.DeepEqual(onBroker.Endpoints, r.Slices[0].Endpoints) ||
+		!reflect.DeepEqual(onBroker.Ports, r.Slices[0].Ports) {
 		t.Errorf("slice = %+v on the broker, want %+v", onBroker, r.Slices[0])
 	}
 
@@ -77,9 +81,11 @@ func TestAgainstAnAPIServer(t *testing.T) {
 	if spec := m.existing.Service.Spec; spec.PublishNotReadyAddresses || len(spec.ExternalIPs) > 0 {
 		t.Errorf("derived Service = %+v, want what someone else has set gone", spec)
 	}
-	m.record.Spec.Labels, m.record.Spec.Ports = nil, append(m.record.Spec.Ports, v1alpha1.ServicePort{Name: "dns", Protocol: "UDP", Port: 53})
+	m.record.Spec.Labels, m.record.Spec.Ports = nil, append(m.record.Spec.Ports,
+		v1alpha1.ServicePort{Name: "dns", Protocol: "UDP", Port: 53})
 	m.catchUp()
-	if m.existing.Import.Annotations["theirs"] != "1" || m.existing.Slices[0].Labels["theirs"] != "1" || len(m.existing.Service.OwnerReferences) != 1 {
+	if m.existing.Import.Annotations["theirs"] != "1" || m.existing.Slices[0].Labels["theirs"] != "1" ||
+		len(m.existing.Service.OwnerReferences) != 1 {
 		t.Errorf("annotations %v, labels %v, owners %v: want those of others kept",
 			m.existing.Import.Annotations, m.existing.Slices[0].Labels, m.existing.Service.OwnerReferences)
 	}
@@ -144,8 +150,8 @@ type member struct {
 	existing merge.Objects
 }
 
-// catchUp writes until nothing is left to write. What depends on the UID of the import or on the addresses of the derived
-// Service takes a round of its own.
+// catchUp writes until nothing is left to write. What depends on the UID of the import or on the addresses of the
+// derived Service takes a round of its own.
 func (m *member) catchUp() {
 	m.Helper()
 	for range 4 {
@@ -169,7 +175,8 @@ func (m *member) desired() merge.Objects {
 	}
 	c := merge.Cluster{
 		Sources: []merge.Source{{
-			Cluster: "east", Slices: []*discoveryv1.EndpointSlice{m.slice}, Declared: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")},
+			Cluster: "east", Slices: []*discoveryv1.EndpointSlice{m.slice},
+			Declared: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")},
 		}},
 		Families: []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol},
 		Conditions: []metav1.Condition{{
@@ -179,7 +186,8 @@ func (m *member) desired() merge.Objects {
 	if m.existing.Service != nil {
 		c.ClusterIPs = m.existing.Service.Spec.ClusterIPs
 	}
-	o, rejected := merge.Desired(merge.Merge(types.NamespacedName{Namespace: "shop", Name: "db"}, records, merge.Options{}), c)
+	o, rejected := merge.Desired(merge.Merge(types.NamespacedName{Namespace: "shop", Name: "db"}, records,
+		merge.Options{}), c)
 	if len(rejected) > 0 {
 		m.Fatalf("rejected: %+v", rejected)
 	}
@@ -224,7 +232,8 @@ func (m *member) apply(c merge.Changes) {
 	}
 	if c.Status != nil {
 		c.Status.ResourceVersion = "" // the object itself may have been written just now
-		if _, err := m.resource(imports, "shop").ApplyStatus(m.Context(), "db", m.unstructured(c.Status), options); err != nil {
+		if _, err := m.resource(imports, "shop").ApplyStatus(m.Context(), "db", m.unstructured(c.Status),
+			options); err != nil {
 			m.Fatal(err)
 		}
 	}
@@ -246,12 +255,14 @@ func (m *member) drift() {
 			"endpoints":[],"ports":[{"name":"theirs","port":1,"protocol":"TCP"}]}`},
 	} {
 		options := metav1.PatchOptions{FieldManager: "someone"}
-		if _, err := m.resource(d.resource, "shop").Patch(m.Context(), d.name, types.MergePatchType, []byte(d.patch), options); err != nil {
+		if _, err := m.resource(d.resource, "shop").Patch(m.Context(), d.name, types.MergePatchType, []byte(d.patch),
+			options); err != nil {
 			m.Fatal(err)
 		}
 	}
 	m.read()
-	if c := merge.Diff(m.desired(), m.existing); c.Update.Import == nil || c.Update.Service == nil || len(c.Update.Slices) != 1 {
+	if c := merge.Diff(m.desired(), m.existing); c.Update.Import == nil || c.Update.Service == nil ||
+		len(c.Update.Slices) != 1 {
 		m.Fatalf("changes after a drift = %+v, want all three updated", c)
 	}
 }
@@ -307,7 +318,8 @@ func (s server) patch(r schema.GroupVersionResource, o, existing metav1.Object) 
 	s.Helper()
 	options := metav1.PatchOptions{FieldManager: wellknown.ManagerImporter}
 	patch := merge.Patch(o, existing)
-	if _, err := s.resource(r, o.GetNamespace()).Patch(s.Context(), o.GetName(), types.MergePatchType, patch, options); err != nil {
+	if _, err := s.resource(r, o.GetNamespace()).Patch(s.Context(), o.GetName(), types.MergePatchType, patch,
+		options); err != nil {
 		s.Fatalf("%v: %s", err, patch)
 	}
 }

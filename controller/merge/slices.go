@@ -28,12 +28,13 @@ type Source struct {
 	From int64
 	// LastResort makes slices with a lower stamp a last resort.
 	LastResort int64
-	// Local says that they come from the importing cluster's own API server: their nodeName stays, and their addresses need
-	// not be declared.
+	// Local says that they come from the importing cluster's own API server: their nodeName stays, and their addresses
+	// need not be declared.
 	Local bool
 	// Declared are the networks of the member (its Member object). No address outside them counts.
 	Declared []netip.Prefix
-	// Reserved are the networks of the importing cluster itself, of Pods and of Services. No address of another member in them counts.
+	// Reserved are the networks of the importing cluster itself, of Pods and of Services. No address of another member in
+	// them counts.
 	Reserved []netip.Prefix
 }
 
@@ -41,8 +42,8 @@ type Source struct {
 // memory with src.
 //
 // Only ports of the member's port map are left, under the names of the import; only families of the import; only
-// addresses that the member may offer (docs/spec/controller.md 9). A slice in which nothing counts is left out. Kept slices are
-// added unchanged, and shown.
+// addresses that the member may offer (docs/spec/controller.md 9). A slice in which nothing counts is left out. Kept
+// slices are added unchanged, and shown.
 func (r Result) Slices(src Source) ([]*discoveryv1.EndpointSlice, []Rejection) {
 	at := slices.IndexFunc(r.Members, func(m Member) bool { return m.Cluster == src.Cluster })
 	if r.Import == nil || at < 0 || r.Members[at].LeftOut != "" {
@@ -162,11 +163,13 @@ func (im *importer) slice(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointSli
 
 // source is the note of an imported slice about its source.
 func (im *importer) source(s *discoveryv1.EndpointSlice) string {
-	return fmt.Sprintf("%s %s %d %s", broker.SliceHash(s.Name), s.Annotations[broker.AnnotationExportUID], im.src.From, s.Annotations[broker.AnnotationStamp])
+	return fmt.Sprintf("%s %s %d %s", broker.SliceHash(s.Name), s.Annotations[broker.AnnotationExportUID], im.src.From,
+		s.Annotations[broker.AnnotationStamp])
 }
 
-// labels are those of docs/spec/controller.md 5.5. Every slice has kubernetes.io/service-name, also where there is no derived Service:
-// CoreDNS's plugin kubernetes makes names of it for reverse lookups. kube-proxy ignores a name that no Service has.
+// labels are those of docs/spec/controller.md 5.5. Every slice has kubernetes.io/service-name, also where there is no
+// derived Service: CoreDNS's plugin kubernetes makes names of it for reverse lookups. kube-proxy ignores a name that no
+// Service has.
 func (im *importer) labels(s *discoveryv1.EndpointSlice) map[string]string {
 	l := map[string]string{
 		mcsv1beta1.LabelServiceName:   im.Import.Name,

@@ -19,7 +19,8 @@ import (
 func source(portNames []string, addresses ...string) *discoveryv1.EndpointSlice {
 	s := slice("b", "db-x7k2p", discoveryv1.AddressTypeIPv4)
 	for _, name := range portNames {
-		s.Ports = append(s.Ports, discoveryv1.EndpointPort{Name: &name, Port: ptr[int32](8080), Protocol: ptr(corev1.ProtocolTCP)})
+		s.Ports = append(s.Ports, discoveryv1.EndpointPort{Name: &name, Port: ptr[int32](8080),
+			Protocol: ptr(corev1.ProtocolTCP)})
 	}
 	for _, a := range addresses {
 		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{a}})
@@ -29,7 +30,8 @@ func source(portNames []string, addresses ...string) *discoveryv1.EndpointSlice 
 
 func sourceOf(list ...*discoveryv1.EndpointSlice) Source {
 	return Source{
-		Cluster: "b", Slices: list, Declared: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")},
+		Cluster: "b", Slices: list, Declared: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"),
+			netip.MustParsePrefix("fd00::/8")},
 		Reserved: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")},
 	}
 }
@@ -38,7 +40,8 @@ func sourceOf(list ...*discoveryv1.EndpointSlice) Source {
 func TestImportedSlice(t *testing.T) {
 	from := source([]string{"web"}, "10.1.0.1")
 	from.Annotations = map[string]string{
-		corev1.EndpointsLastChangeTriggerTime: "2026-03-01T00:00:00.5Z", "other": "x", broker.AnnotationStamp: "17", broker.AnnotationExportUID: "uid-2",
+		corev1.EndpointsLastChangeTriggerTime: "2026-03-01T00:00:00.5Z", "other": "x", broker.AnnotationStamp: "17",
+		broker.AnnotationExportUID: "uid-2",
 	}
 	from.Labels["other"] = "x"
 	from.Endpoints[0] = discoveryv1.Endpoint{
@@ -86,7 +89,8 @@ func TestSliceLabels(t *testing.T) {
 		s, _ := Merge(shop, []Record{tt.record}, tt.options).Slices(sourceOf(source([]string{"http"}, "10.1.0.1")))
 		var more []string
 		for key := range s[0].Labels {
-			if !strings.HasPrefix(key, "multicluster") && key != discoveryv1.LabelManagedBy && key != discoveryv1.LabelServiceName {
+			if !strings.HasPrefix(key, "multicluster") && key != discoveryv1.LabelManagedBy &&
+				key != discoveryv1.LabelServiceName {
 				more = append(more, key)
 			}
 		}
@@ -96,7 +100,8 @@ func TestSliceLabels(t *testing.T) {
 	}
 }
 
-// docs/spec/controller.md 5.5: for which zone and region a slice is stays, unless no label can say it; it is compared, and removed.
+// docs/spec/controller.md 5.5: for which zone and region a slice is stays, unless no label can say it; it is compared,
+// and removed.
 func TestTopologyLabels(t *testing.T) {
 	r := Merge(shop, []Record{record("b", 1)}, Options{})
 	imported := func(labels map[string]string) *discoveryv1.EndpointSlice {
@@ -124,7 +129,8 @@ func TestTopologyLabels(t *testing.T) {
 		desired, existing *discoveryv1.EndpointSlice
 		want              string
 	}{{here, everywhere, `"labels":{"` + broker.LabelForZone + `":"a"}`}, {everywhere, here, `"labels":{"` + broker.LabelForZone + `":null}`}} {
-		c := Diff(Objects{Slices: []*discoveryv1.EndpointSlice{tt.desired}}, Objects{Slices: []*discoveryv1.EndpointSlice{tt.existing}})
+		c := Diff(Objects{Slices: []*discoveryv1.EndpointSlice{tt.desired}},
+			Objects{Slices: []*discoveryv1.EndpointSlice{tt.existing}})
 		if len(c.Update.Slices) != 1 {
 			t.Fatalf("%d updates of the label, want one", len(c.Update.Slices))
 		}
@@ -154,32 +160,61 @@ func TestSlices(t *testing.T) {
 		rejected string
 	}{
 		{name: "as it is", slice: source([]string{"http"}, "10.1.0.1", "10.1.0.2"), want: "[http] [10.1.0.1 10.1.0.2]"},
-		{name: "a port that the member does not serve", slice: source([]string{"http", "other"}, "10.1.0.1"), want: "[http] [10.1.0.1]"},
+		{name: "a port that the member does not serve", slice: source([]string{"http", "other"}, "10.1.0.1"),
+			want: "[http] [10.1.0.1]"},
 		{name: "no port that counts", slice: source([]string{"other"}, "10.1.0.1"), want: "none"},
-		{name: "a port of another protocol", slice: spoiled(func(s *discoveryv1.EndpointSlice) { *s.Ports[0].Protocol = "UDP" }), want: "none"},
-		{name: "a port without a number", slice: spoiled(func(s *discoveryv1.EndpointSlice) { s.Ports[0].Port = nil }), want: "none"},
-		{name: "no protocol is TCP", slice: spoiled(func(s *discoveryv1.EndpointSlice) { s.Ports[0].Protocol = nil }), want: "[http] [10.1.0.1]"},
-		{name: "a member that is left out", slice: source([]string{"http"}, "10.1.0.1"), with: record("b", 2, ports("http/TCP/81")), want: "none"},
+		{name: "a port of another protocol", slice: spoiled(func(
+			s *discoveryv1.EndpointSlice) {
+			*s.Ports[0].Protocol = "UDP"
+		}), want: "none"},
+		{name: "a port without a number", slice: spoiled(func(s *discoveryv1.EndpointSlice) { s.Ports[0].Port = nil }),
+			want: "none"},
+		{name: "no protocol is TCP", slice: spoiled(func(s *discoveryv1.EndpointSlice) { s.Ports[0].Protocol = nil }),
+			want: "[http] [10.1.0.1]"},
+		{name: "a member that is left out", slice: source([]string{"http"}, "10.1.0.1"),
+			with: record("b", 2, ports("http/TCP/81")), want: "none"},
 		{name: "no endpoints", slice: source([]string{"http"}), want: "[http] []"},
-		{name: "a family that the import does not have", slice: spoiled(func(s *discoveryv1.EndpointSlice) { s.AddressType = discoveryv1.AddressTypeIPv6 }), want: "none"},
-		{name: "FQDN", slice: spoiled(func(s *discoveryv1.EndpointSlice) { s.AddressType = discoveryv1.AddressTypeFQDN }), want: "none", rejected: "slice"},
-		{name: "another service's name", slice: spoiled(func(s *discoveryv1.EndpointSlice) { s.Name = broker.SliceName("shop", "web", "x") }), want: "none", rejected: "name"},
-		{name: "a name without a hash", slice: spoiled(func(s *discoveryv1.EndpointSlice) { s.Name = "db.shop.x" }), want: "none", rejected: "name"},
-		{name: "another service's label", slice: spoiled(func(s *discoveryv1.EndpointSlice) { s.Labels[mcsv1beta1.LabelServiceName] = "web" }), want: "none", rejected: "name"},
-		{name: "spoofed source-cluster", slice: spoiled(func(s *discoveryv1.EndpointSlice) { s.Labels[mcsv1beta1.LabelSourceCluster] = "a" }), want: "none", rejected: "name"},
-		{name: "someone else's namespace", slice: spoiled(func(s *discoveryv1.EndpointSlice) { s.Labels[broker.LabelSourceNamespace] = "kube-system" }), want: "none", rejected: "name"},
+		{name: "a family that the import does not have", slice: spoiled(func(
+			s *discoveryv1.EndpointSlice) {
+			s.AddressType = discoveryv1.AddressTypeIPv6
+		}), want: "none"},
+		{name: "FQDN", slice: spoiled(func(s *discoveryv1.EndpointSlice) { s.AddressType = discoveryv1.AddressTypeFQDN }),
+			want: "none", rejected: "slice"},
+		{name: "another service's name", slice: spoiled(func(s *discoveryv1.EndpointSlice) {
+			s.Name = broker.SliceName(
+				"shop", "web", "x")
+		}), want: "none", rejected: "name"},
+		{name: "a name without a hash", slice: spoiled(func(s *discoveryv1.EndpointSlice) { s.Name = "db.shop.x" }),
+			want: "none", rejected: "name"},
+		{name: "another service's label", slice: spoiled(func(
+			s *discoveryv1.EndpointSlice) {
+			s.Labels[mcsv1beta1.LabelServiceName] = "web"
+		}), want: "none", rejected: "name"},
+		{name: "spoofed source-cluster", slice: spoiled(func(
+			s *discoveryv1.EndpointSlice) {
+			s.Labels[mcsv1beta1.LabelSourceCluster] = "a"
+		}), want: "none", rejected: "name"},
+		{name: "someone else's namespace", slice: spoiled(func(
+			s *discoveryv1.EndpointSlice) {
+			s.Labels[broker.LabelSourceNamespace] = "kube-system"
+		}), want: "none",
+			rejected: "name"},
 		{name: "1,001 endpoints", slice: source([]string{"http"}, many...), want: "none", rejected: "slice"},
 		{name: "1,000 endpoints", slice: source([]string{"http"}, many[:1000]...), want: "[http] " + fmt.Sprint(many[:1000])},
 		{name: "101 ports", slice: source(slices.Repeat([]string{"http"}, 101), "10.1.0.1"), want: "none", rejected: "slice"},
 		{name: "a port name twice", slice: source([]string{"http", "http"}, "10.1.0.1"), want: "[http] [10.1.0.1]"},
-		{name: "loopback", slice: source([]string{"http"}, "127.0.0.1", "10.1.0.1"), want: "[http] [10.1.0.1]", rejected: "address"},
+		{name: "loopback", slice: source([]string{"http"}, "127.0.0.1", "10.1.0.1"), want: "[http] [10.1.0.1]",
+			rejected: "address"},
 		{name: "link-local", slice: source([]string{"http"}, "169.254.169.254"), want: "none", rejected: "address"},
 		{name: "IPv6 in an IPv4 slice", slice: source([]string{"http"}, "fd00::1"), want: "none", rejected: "address"},
 		{name: "no address", slice: source([]string{"http"}, "db.example.org"), want: "none", rejected: "address"},
-		{name: "this cluster's own services", slice: source([]string{"http"}, "10.96.0.1"), want: "none", rejected: "own_cidr"},
+		{name: "this cluster's own services", slice: source([]string{"http"}, "10.96.0.1"), want: "none",
+			rejected: "own_cidr"},
 		{name: "not declared", slice: source([]string{"http"}, "192.0.2.1"), want: "none", rejected: "cidr"},
-		{name: "own export: neither matters", slice: source([]string{"http"}, "10.96.0.1", "192.0.2.1"), local: true, want: "[http] [10.96.0.1 192.0.2.1]"},
-		{name: "own export: loopback does", slice: source([]string{"http"}, "127.0.0.1"), local: true, want: "none", rejected: "address"},
+		{name: "own export: neither matters", slice: source([]string{"http"}, "10.96.0.1", "192.0.2.1"), local: true,
+			want: "[http] [10.96.0.1 192.0.2.1]"},
+		{name: "own export: loopback does", slice: source([]string{"http"}, "127.0.0.1"), local: true, want: "none",
+			rejected: "address"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b := tt.with
@@ -226,7 +261,8 @@ func TestSlicesOfNobody(t *testing.T) {
 	if got, rejected := r.Slices(sourceOf(source([]string{"http"}, "10.1.0.1"))); got != nil || rejected != nil {
 		t.Errorf("slices = %v, rejected = %v of a cluster that exports nothing, want neither", got, rejected)
 	}
-	if o, _ := Desired(Merge(shop, nil, Options{}), Cluster{Sources: []Source{sourceOf()}}); !(Changes{Create: o}).Empty() {
+	o, _ := Desired(Merge(shop, nil, Options{}), Cluster{Sources: []Source{sourceOf()}})
+	if !(Changes{Create: o}).Empty() {
 		t.Errorf("objects = %+v without exports, want none", o)
 	}
 }

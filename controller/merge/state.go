@@ -17,8 +17,9 @@ import (
 //
 //	mergeTypes ──► mergeFamilies ──► mergePorts ──► compareProperties ──► mergeVIP ──► orderConflicts ──► newImport or withhold
 //
-// Each step reads what the steps before it decided. It may leave an entry out (entry.out), which later steps then pass over (in), and
-// it notes disagreements by the method conflict. The records themselves never change, and a merger sees neither clock nor API server.
+// Each step reads what the steps before it decided. It may leave an entry out (entry.out), which later steps then pass
+// over (in), and it notes disagreements by the method conflict. The records themselves never change, and a merger sees
+// neither clock nor API server.
 type merger struct {
 	o         Options
 	all       []*entry // oldest first
@@ -47,7 +48,9 @@ func (e *entry) hasAll(families []corev1.IPFamily) bool {
 
 // in returns the entries that are not left out, oldest first. There is always one, the oldest.
 func (m *merger) in() []*entry {
-	return slices.DeleteFunc(slices.Clone(m.all), func(e *entry) bool { return e.out == LeftOutType || e.out == LeftOutFamily })
+	return slices.DeleteFunc(slices.Clone(m.all), func(e *entry) bool {
+		return e.out == LeftOutType || e.out == LeftOutFamily
+	})
 }
 
 // leftOut returns the ids of the clusters that are left out for one reason, sorted.
@@ -83,8 +86,8 @@ type finding struct {
 // maxUsing is how many octets of the value that holds a message has.
 const maxUsing = 83
 
-// conflict puts a finding into words: `Conflicting type. Using "ClusterSetIP" from oldest service export in "cluster-1".
-// 2/5 clusters disagree.`
+// conflict puts a finding into words: `Conflicting type. Using "ClusterSetIP" from oldest service export in
+// "cluster-1". 2/5 clusters disagree.`
 func (m *merger) conflict(f finding) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Conflicting %s. ", f.what)
@@ -97,7 +100,8 @@ func (m *merger) conflict(f finding) {
 	default:
 		fmt.Fprintf(&b, "Using %s", using)
 	}
-	fmt.Fprintf(&b, " from oldest service export in %q. %d/%d clusters disagree.", m.oldest.Cluster, f.disagree, len(m.all))
+	fmt.Fprintf(&b, " from oldest service export in %q. %d/%d clusters disagree.", m.oldest.Cluster, f.disagree,
+		len(m.all))
 	if len(f.leftOut) > 0 {
 		fmt.Fprintf(&b, " Left out: %s.", list(f.leftOut))
 	}

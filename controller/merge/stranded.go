@@ -10,15 +10,18 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker"
 )
 
-// An endpoint that moves from one slice to another is in both or in the old one until it is in the new one: a living endpoint is not withdrawn because
-// its new place was denied, over a quota for example. So slices are written in this order, exported as well as imported ones:
+// An endpoint that moves from one slice to another is in both or in the old one until it is in the new one: a living
+// endpoint is not withdrawn because its new place was denied, over a quota for example. So slices are written in this
+// order, exported as well as imported ones:
 //
 //	slices that are new, and updates that lose no endpoint
 //	updates that lose some     [Loses], without losing those that have moved to what is not written: [Moves.Retained]
 //	slices that go             but for the same endpoints: [Moves.Retired]
 
-// LosingLast returns wanted slices with those last that lose endpoints. existing returns the slice of a name, nil if it does not exist.
-func LosingLast(wanted []*discoveryv1.EndpointSlice, existing func(name string) *discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
+// LosingLast returns wanted slices with those last that lose endpoints. existing returns the slice of a name, nil if it
+// does not exist.
+func LosingLast(wanted []*discoveryv1.EndpointSlice, existing func(
+	name string) *discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
 	loses := func(w *discoveryv1.EndpointSlice) bool { return Loses(w, existing(w.Name)) }
 	return slices.Concat(
 		slices.DeleteFunc(slices.Clone(wanted), loses),
@@ -26,8 +29,8 @@ func LosingLast(wanted []*discoveryv1.EndpointSlice, existing func(name string) 
 	)
 }
 
-// Loses reports whether an update lacks an address that the existing slice, which may be nil, has. One of another family, which is made anew, has
-// nothing to lose.
+// Loses reports whether an update lacks an address that the existing slice, which may be nil, has. One of another
+// family, which is made anew, has nothing to lose.
 func Loses(update, existing *discoveryv1.EndpointSlice) bool {
 	if existing == nil || update.AddressType != existing.AddressType {
 		return false
@@ -36,8 +39,9 @@ func Loses(update, existing *discoveryv1.EndpointSlice) bool {
 	return slices.ContainsFunc(existing.Endpoints, func(e discoveryv1.Endpoint) bool { return !hasAll(has, e) })
 }
 
-// Moves are the endpoints of wanted slices, and which of them are missing: the slice that should have them does not have them yet. Each answer
-// takes time in proportion to the slice that it is about, not to the number of all slices. Whoever writes says what exists then: [Moves.Wrote].
+// Moves are the endpoints of wanted slices, and which of them are missing: the slice that should have them does not
+// have them yet. Each answer takes time in proportion to the slice that it is about, not to the number of all slices.
+// Whoever writes says what exists then: [Moves.Wrote].
 type Moves struct {
 	wanted  map[string]*discoveryv1.EndpointSlice
 	missing map[string][]bool // which endpoints of a wanted slice are, by its name
@@ -57,7 +61,8 @@ func placeOf(s *discoveryv1.EndpointSlice, address string) place {
 	return place{s.Labels[mcsv1beta1.LabelSourceCluster], address}
 }
 
-// NewMoves returns the moves to wanted slices, which nothing may change. existing returns the slice of a name, nil if it does not exist.
+// NewMoves returns the moves to wanted slices, which nothing may change. existing returns the slice of a name, nil if
+// it does not exist.
 func NewMoves(wanted []*discoveryv1.EndpointSlice, existing func(name string) *discoveryv1.EndpointSlice) *Moves {
 	m := &Moves{
 		wanted: make(map[string]*discoveryv1.EndpointSlice, len(wanted)), missing: make(map[string][]bool, len(wanted)),
@@ -70,7 +75,8 @@ func NewMoves(wanted []*discoveryv1.EndpointSlice, existing func(name string) *d
 	return m
 }
 
-// Wrote records what the slice of a name is now, nil if it does not exist. It need not be a wanted one, or what is wanted.
+// Wrote records what the slice of a name is now, nil if it does not exist. It need not be a wanted one, or what is
+// wanted.
 func (m *Moves) Wrote(name string, is *discoveryv1.EndpointSlice) {
 	w := m.wanted[name]
 	if w == nil {
@@ -109,8 +115,8 @@ func (m *Moves) count(at place, e *discoveryv1.Endpoint, misses bool) {
 	}
 }
 
-// Retained returns an update with those missing endpoints that the existing slice has and the update lacks, as they are wanted. It
-// changes none of them, and is update itself if there are no such endpoints.
+// Retained returns an update with those missing endpoints that the existing slice has and the update lacks, as they are
+// wanted. It changes none of them, and is update itself if there are no such endpoints.
 func (m *Moves) Retained(update, existing *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 	if !Loses(update, existing) {
 		return update
@@ -118,7 +124,8 @@ func (m *Moves) Retained(update, existing *discoveryv1.EndpointSlice) *discovery
 	left := m.stranded(existing)
 	has := addressesOf(update.Endpoints)
 	left = slices.DeleteFunc(left, func(e discoveryv1.Endpoint) bool { return hasAll(has, e) })
-	left = left[:max(0, min(len(left), broker.MaxEndpoints-len(update.Endpoints)))] // with more of them the update would be rejected
+	// with more of them the update would be rejected
+	left = left[:max(0, min(len(left), broker.MaxEndpoints-len(update.Endpoints)))]
 	if len(left) == 0 {
 		return update
 	}
@@ -127,7 +134,8 @@ func (m *Moves) Retained(update, existing *discoveryv1.EndpointSlice) *discovery
 	return r
 }
 
-// stranded returns the missing endpoints that a slice has, as they are wanted, in its order. While there are some the slice must not be deleted.
+// stranded returns the missing endpoints that a slice has, as they are wanted, in its order. While there are some the
+// slice must not be deleted.
 func (m *Moves) stranded(s *discoveryv1.EndpointSlice) (left []discoveryv1.Endpoint) {
 	seen := make(map[*discoveryv1.Endpoint]bool)
 	for _, e := range s.Endpoints {
@@ -141,8 +149,9 @@ func (m *Moves) stranded(s *discoveryv1.EndpointSlice) (left []discoveryv1.Endpo
 	return left
 }
 
-// Retired returns which of the slices that are not wanted any more are deleted, and which stay for the missing endpoints that they have,
-// without their other endpoints. One that has no others is in neither. It does not change all.
+// Retired returns which of the slices that are not wanted any more are deleted, and which stay for the missing
+// endpoints that they have, without their other endpoints. One that has no others is in neither. It does not change
+// all.
 func (m *Moves) Retired(all []*discoveryv1.EndpointSlice) (deleted, trimmed []*discoveryv1.EndpointSlice) {
 	for _, s := range all {
 		switch left := m.stranded(s); {

@@ -19,7 +19,8 @@ import (
 func dividedOf(text string) (all []*discoveryv1.EndpointSlice) {
 	for _, field := range strings.Fields(text) {
 		name, endpoints, _ := strings.Cut(field, "=")
-		s := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{mcsv1beta1.LabelSourceCluster: "west"}}}
+		s := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Name: name,
+			Labels: map[string]string{mcsv1beta1.LabelSourceCluster: "west"}}}
 		for _, address := range endpoints {
 			s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{string(address)}})
 		}
@@ -57,7 +58,8 @@ func (m *Moves) text(wanted []*discoveryv1.EndpointSlice) string {
 	return textOf(missing)
 }
 
-// docs/spec/controller.md 5.5: which endpoints of slices that change or go stay where they are, as their new place is not written.
+// docs/spec/controller.md 5.5: which endpoints of slices that change or go stay where they are, as their new place is
+// not written.
 func TestMovedEndpoints(t *testing.T) {
 	for _, tt := range []struct {
 		name                      string
@@ -66,12 +68,17 @@ func TestMovedEndpoints(t *testing.T) {
 	}{
 		{name: "nothing moves", existing: "a=12", wanted: "a=12", updates: "a=12", retained: "a=12"},
 		{name: "one goes", existing: "a=12", wanted: "a=1", updates: "a=1", retained: "a=1"},
-		{name: "one moves to a new slice", existing: "a=12", wanted: "a=1 b=23", updates: "a=1", missing: "b=23", retained: "a=12"},
+		{name: "one moves to a new slice", existing: "a=12", wanted: "a=1 b=23", updates: "a=1", missing: "b=23",
+			retained: "a=12"},
 		{name: "that exists", existing: "a=12 b=23", wanted: "a=1 b=23", updates: "a=1", retained: "a=1"},
-		{name: "one moves to a slice that grows", existing: "a=12 b=3", wanted: "a=1 b=23", updates: "a=1 b=23", missing: "b=2", retained: "a=12 b=23"},
-		{name: "two change places", existing: "a=12 b=34", wanted: "a=13 b=24", updates: "a=13 b=24", missing: "a=3 b=2", retained: "a=132 b=243"},
-		{name: "one that is in both goes from one", existing: "a=12 b=2", wanted: "a=1 b=23", updates: "a=1", missing: "b=3", retained: "a=1"},
-		{name: "one stays beside a copy that is missing", existing: "a=12", wanted: "a=12 b=2", updates: "a=12", missing: "b=2", retained: "a=12"},
+		{name: "one moves to a slice that grows", existing: "a=12 b=3", wanted: "a=1 b=23", updates: "a=1 b=23",
+			missing: "b=2", retained: "a=12 b=23"},
+		{name: "two change places", existing: "a=12 b=34", wanted: "a=13 b=24", updates: "a=13 b=24", missing: "a=3 b=2",
+			retained: "a=132 b=243"},
+		{name: "one that is in both goes from one", existing: "a=12 b=2", wanted: "a=1 b=23", updates: "a=1", missing: "b=3",
+			retained: "a=1"},
+		{name: "one stays beside a copy that is missing", existing: "a=12", wanted: "a=12 b=2", updates: "a=12",
+			missing: "b=2", retained: "a=12"},
 	} {
 		byName := make(map[string]*discoveryv1.EndpointSlice)
 		for _, e := range dividedOf(tt.existing) {
@@ -86,7 +93,8 @@ func TestMovedEndpoints(t *testing.T) {
 		var retained []*discoveryv1.EndpointSlice
 		for _, o := range updates {
 			r := moves.Retained(o, byName[o.Name])
-			if changed := textOf(dividedOf(tt.updates)) != textOf(updates); changed || (r != o) != (len(r.Endpoints) > len(o.Endpoints)) {
+			if changed := textOf(dividedOf(tt.updates)) != textOf(updates); changed ||
+				(r != o) != (len(r.Endpoints) > len(o.Endpoints)) {
 				t.Errorf("%s: an update was changed, or copied in vain", tt.name)
 			}
 			retained = append(retained, r)
@@ -101,7 +109,8 @@ func TestMovedEndpoints(t *testing.T) {
 	full := dividedOf("a=3")[0]
 	full.Endpoints = slices.Repeat(full.Endpoints, broker.MaxEndpoints-1)
 	none := func(string) *discoveryv1.EndpointSlice { return nil }
-	if r := NewMoves(dividedOf("b=12"), none).Retained(full, dividedOf("a=12")[0]); len(r.Endpoints) != broker.MaxEndpoints {
+	if r := NewMoves(dividedOf("b=12"), none).Retained(full,
+		dividedOf("a=12")[0]); len(r.Endpoints) != broker.MaxEndpoints {
 		t.Errorf("%d endpoints in a slice that is full, want %d", len(r.Endpoints), broker.MaxEndpoints)
 	}
 	other := dividedOf("b=2")
@@ -116,7 +125,8 @@ func TestMovedEndpoints(t *testing.T) {
 	}
 }
 
-// docs/spec/controller.md 5.5: what is written, what fails and what someone else changes decides which endpoints are missing from then on.
+// docs/spec/controller.md 5.5: what is written, what fails and what someone else changes decides which endpoints are
+// missing from then on.
 func TestMovesFollowWhatIsWritten(t *testing.T) {
 	for _, tt := range []struct {
 		name             string
@@ -127,7 +137,8 @@ func TestMovesFollowWhatIsWritten(t *testing.T) {
 		{name: "nothing is written", existing: "a=12", wanted: "b=12", slice: "a=12", want: "12"},
 		{name: "one of two", existing: "a=12", wanted: "b=1 c=2", written: "b=1", slice: "a=12", want: "2"},
 		{name: "both", existing: "a=12", wanted: "b=1 c=2", written: "c=2 b=1", slice: "a=12"},
-		{name: "two slices should have it, one does", existing: "a=1", wanted: "b=1 c=1", written: "b=1", slice: "a=1", want: "1"},
+		{name: "two slices should have it, one does", existing: "a=1", wanted: "b=1 c=1", written: "b=1", slice: "a=1",
+			want: "1"},
 		{name: "both do", existing: "a=1", wanted: "b=1 c=1", written: "b=1 c=1", slice: "a=1"},
 		{name: "it is written twice", existing: "a=1", wanted: "b=1 c=1", written: "b=1 b=1", slice: "a=1", want: "1"},
 		{name: "it is written without it", existing: "a=1", wanted: "b=12", written: "b=2", slice: "a=1", want: "1"},
@@ -167,8 +178,9 @@ func swapped(n int) func() {
 	var existing, wanted []*discoveryv1.EndpointSlice
 	slice := func(i, endpoint int) *discoveryv1.EndpointSlice {
 		return &discoveryv1.EndpointSlice{
-			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("slice-", i), Labels: map[string]string{mcsv1beta1.LabelSourceCluster: "west"}},
-			Endpoints:  []discoveryv1.Endpoint{{Addresses: []string{fmt.Sprint("10.2.", endpoint/256, ".", endpoint%256)}}},
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("slice-", i),
+				Labels: map[string]string{mcsv1beta1.LabelSourceCluster: "west"}},
+			Endpoints: []discoveryv1.Endpoint{{Addresses: []string{fmt.Sprint("10.2.", endpoint/256, ".", endpoint%256)}}},
 		}
 	}
 	byName := make(map[string]*discoveryv1.EndpointSlice, n)

@@ -14,8 +14,8 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 )
 
-// mergeVIP returns the clusterset IPs under "vip cidr", in the order of the families of the import. An export that wants another outcome is in
-// conflict (second Lighthouse document, "Conflict Resolution").
+// mergeVIP returns the clusterset IPs under "vip cidr", in the order of the families of the import. An export that
+// wants another outcome is in conflict (second Lighthouse document, "Conflict Resolution").
 func (m *merger) mergeVIP(object string) (vips []Address) {
 	if m.o.VIP != CIDR || m.oldest.Spec.Type != v1alpha1.ClusterSetIP {
 		return nil
@@ -52,8 +52,8 @@ func (m *merger) mergeVIP(object string) (vips []Address) {
 	return vips
 }
 
-// ofFamilies returns the addresses of the families of the import, in their order. An import that has addresses of the other family alone
-// keeps them.
+// ofFamilies returns the addresses of the families of the import, in their order. An import that has addresses of the
+// other family alone keeps them.
 func (m *merger) ofFamilies(vips []Address) []Address {
 	var all []Address
 	for _, f := range m.families {
@@ -93,8 +93,8 @@ func setVIPs(imp *mcsv1beta1.ServiceImport, vips []Address) {
 	setIPs(imp, addresses(vips))
 }
 
-// AddressesOf returns the clusterset IPs in the note of an import: at most one of each family, and only addresses in the networks, unless these are
-// zero. A malformed note is ignored.
+// AddressesOf returns the clusterset IPs in the note of an import: at most one of each family, and only addresses in
+// the networks, unless these are zero. A malformed note is ignored.
 func AddressesOf(imp *mcsv1beta1.ServiceImport, networks VIPNetworks) []Address {
 	var all []Address
 	if imp == nil || json.Unmarshal([]byte(imp.Annotations[broker.AnnotationVIPs]), &all) != nil {
@@ -102,7 +102,8 @@ func AddressesOf(imp *mcsv1beta1.ServiceImport, networks VIPNetworks) []Address 
 	}
 	var seen []bool // by whether it is IPv4
 	return slices.DeleteFunc(all, func(a Address) bool {
-		bad := !a.IP.IsValid() || networks != VIPNetworks{} && !networks.Of(a.IP).Contains(a.IP) || slices.Contains(seen, a.IP.Is4())
+		bad := !a.IP.IsValid() || networks != VIPNetworks{} && !networks.Of(a.IP).Contains(a.IP) ||
+			slices.Contains(seen, a.IP.Is4())
 		seen = append(seen, a.IP.Is4())
 		return bad
 	})

@@ -29,7 +29,8 @@ func vip(wanted bool) func(*v1alpha1.ExportedServiceSpec) {
 	return func(s *v1alpha1.ExportedServiceSpec) { s.VIP = &v1alpha1.VIP{Wanted: wanted} }
 }
 
-// claims returns what inventories with stamp 7 say, from texts such as "a 243.0.0.1 3": since an hour. The members are known since hour 0.
+// claims returns what inventories with stamp 7 say, from texts such as "a 243.0.0.1 3": since an hour. The members are
+// known since hour 0.
 func claims(texts ...string) (all []Claim) {
 	for _, text := range texts {
 		var c Claim
@@ -75,45 +76,69 @@ func TestVIP(t *testing.T) {
 		rejected string // clusters whose claims are rejected
 	}{
 		{name: "of a member", vips: VIPs{Claims: claims("a 243.0.0.1 1")}, want: "243.0.0.1 a"},
-		{name: "of both families", vips: VIPs{Claims: claims("a fd17:87d8:f436::1 2", "a 243.0.0.1 1")}, want: "243.0.0.1,fd17:87d8:f436::1 a"},
-		{name: "of both families, in the order of the oldest export", records: []Record{record("a", 1, families(v6, v4), vip(true))},
-			vips: VIPs{Claims: claims("b 243.1.0.1 1", "a fd17:87d8:f436::1 2")}, want: "fd17:87d8:f436::1,243.1.0.1 a"},
+		{name: "of both families", vips: VIPs{Claims: claims("a fd17:87d8:f436::1 2", "a 243.0.0.1 1")},
+			want: "243.0.0.1,fd17:87d8:f436::1 a"},
+		{name: "of both families, in the order of the oldest export",
+			records: []Record{record("a", 1, families(v6, v4), vip(true))},
+			vips:    VIPs{Claims: claims("b 243.1.0.1 1", "a fd17:87d8:f436::1 2")}, want: "fd17:87d8:f436::1,243.1.0.1 a"},
 		{name: "a family that the oldest export lacks", records: []Record{record("a", 1, families(v6), vip(true))},
 			vips: VIPs{Claims: claims("a 243.0.0.1 1", "a fd17:87d8:f436::1 2")}, want: "fd17:87d8:f436::1 a"},
 		{name: "no address of a family of the oldest export", records: []Record{record("a", 1, families(v6), vip(true))},
 			vips: VIPs{Claims: claims("a 243.0.0.1 1")}, want: "243.0.0.1 a"},
-		{name: "the oldest claim", vips: VIPs{Claims: exporting(1, claims("b 243.1.0.1 2", "a 243.0.0.1 3"))}, want: "243.1.0.1 b"},
-		{name: "equal times: lower id", vips: VIPs{Claims: exporting(1, claims("b 243.1.0.1 2", "a 243.0.0.1 2"))}, want: "243.0.0.1 a"},
-		{name: "no claim is older than the export", vips: VIPs{Claims: slices.Concat(exporting(9, claims("b 243.1.0.1 1")), exporting(1, claims("a 243.0.0.1 3")))}, want: "243.0.0.1 a"},
-		{name: "claims without an export come last", vips: VIPs{Claims: slices.Concat(claims("b 243.1.0.1 1"), exporting(9, claims("a 243.0.0.1 3")))}, want: "243.0.0.1 a"},
-		{name: "not in the VIP CIDR of the member", vips: VIPs{Claims: claims("a 243.1.0.1 1", "b 243.1.0.2 2", "plain 243.7.0.1 1")}, want: "243.1.0.2 b", rejected: "a,plain"},
+		{name: "the oldest claim", vips: VIPs{Claims: exporting(1, claims("b 243.1.0.1 2", "a 243.0.0.1 3"))},
+			want: "243.1.0.1 b"},
+		{name: "equal times: lower id", vips: VIPs{Claims: exporting(1, claims("b 243.1.0.1 2", "a 243.0.0.1 2"))},
+			want: "243.0.0.1 a"},
+		{name: "no claim is older than the export", vips: VIPs{Claims: slices.Concat(exporting(9, claims("b 243.1.0.1 1")),
+			exporting(1, claims("a 243.0.0.1 3")))}, want: "243.0.0.1 a"},
+		{name: "claims without an export come last", vips: VIPs{Claims: slices.Concat(claims("b 243.1.0.1 1"),
+			exporting(9, claims("a 243.0.0.1 3")))}, want: "243.0.0.1 a"},
+		{name: "not in the VIP CIDR of the member", vips: VIPs{Claims: claims("a 243.1.0.1 1", "b 243.1.0.2 2",
+			"plain 243.7.0.1 1")}, want: "243.1.0.2 b", rejected: "a,plain"},
 		{name: "taken", vips: VIPs{Claims: claims("a 243.0.0.1 1"), Taken: taken}, rejected: "a"},
-		{name: "taken, and another one is not", vips: VIPs{Claims: claims("a 243.0.0.1 1", "b 243.1.0.1 2"), Taken: taken}, want: "243.1.0.1 b", rejected: "a"},
+		{name: "taken, and another one is not", vips: VIPs{Claims: claims("a 243.0.0.1 1", "b 243.1.0.1 2"), Taken: taken},
+			want: "243.1.0.1 b", rejected: "a"},
 		{name: "nobody wants one", records: []Record{record("a", 1, vip(false)), record("b", 2)}},
 		{name: "a difference: the oldest wins", records: []Record{record("a", 1, vip(true)), record("b", 2, vip(false))},
 			vips: VIPs{Claims: exporting(1, claims("a 243.0.0.1 1"))}, want: "243.0.0.1 a", reason: "ClusterSetIPConflict"},
-		{name: "a difference, none claimed", records: []Record{record("a", 1, vip(false)), record("b", 2, vip(true))}, reason: "ClusterSetIPConflict"},
+		{name: "a difference, none claimed", records: []Record{record("a", 1, vip(false)), record("b", 2, vip(true))},
+			reason: "ClusterSetIPConflict"},
 		{name: "a later change of mind changes only the conflict", records: []Record{record("a", 1, vip(false))},
 			vips: VIPs{Claims: exporting(1, claims("a 243.0.0.1 1"))}, want: "243.0.0.1 a", reason: "ClusterSetIPConflict"},
-		{name: "nobody wants one, and who does not export it claims one", records: []Record{record("a", 1, vip(false)), record("b", 2)}, vips: VIPs{Claims: claims("a 243.0.0.1 1")}},
-		{name: "none for Headless", records: []Record{record("a", 1, headless, vip(true))}, vips: VIPs{Claims: claims("a 243.0.0.1 1")}},
+		{name: "nobody wants one, and who does not export it claims one",
+			records: []Record{record("a", 1, vip(false)), record("b", 2)}, vips: VIPs{Claims: claims("a 243.0.0.1 1")}},
+		{name: "none for Headless", records: []Record{record("a", 1, headless, vip(true))},
+			vips: VIPs{Claims: claims("a 243.0.0.1 1")}},
 
 		{name: "the import keeps an address while its claim stands",
-			vips: VIPs{Claims: exporting(1, claims("a 243.0.0.1 1", "b 243.1.0.1 2")), Stamps: known, Has: noted("b 243.1.0.1")}, want: "243.1.0.1 b"},
-		{name: "also when the member has ended its export", vips: VIPs{Claims: slices.Concat(claims("b 243.1.0.1 9"), exporting(1, claims("a 243.0.0.1 1"))), Stamps: known,
-			Has: []Address{{IP: netip.MustParseAddr("243.1.0.1"), Cluster: "b", Stamp: 5, Exported: true}}}, want: "243.1.0.1 b"},
-		{name: "but not that of one that never exported it", vips: VIPs{Claims: slices.Concat(claims("b 243.1.0.1 1"), exporting(9, claims("a 243.0.0.1 9"))), Stamps: known, Has: noted("b 243.1.0.1")},
+			vips: VIPs{Claims: exporting(1, claims("a 243.0.0.1 1", "b 243.1.0.1 2")), Stamps: known,
+				Has: noted("b 243.1.0.1")}, want: "243.1.0.1 b"},
+		{name: "also when the member has ended its export",
+			vips: VIPs{Claims: slices.Concat(claims("b 243.1.0.1 9"), exporting(1, claims("a 243.0.0.1 1"))), Stamps: known,
+				Has: []Address{{IP: netip.MustParseAddr("243.1.0.1"), Cluster: "b", Stamp: 5, Exported: true}}},
+			want: "243.1.0.1 b"},
+		{name: "but not that of one that never exported it",
+			vips: VIPs{Claims: slices.Concat(claims("b 243.1.0.1 1"), exporting(9, claims("a 243.0.0.1 9"))), Stamps: known,
+				Has: noted("b 243.1.0.1")},
 			want: "243.0.0.1 a"},
-		{name: "and not one in the VIP CIDR of another member", vips: VIPs{Claims: claims("b 243.0.0.1 1"), Stamps: known, Has: noted("b 243.0.0.1")}, rejected: "b"},
-		{name: "and no longer", vips: VIPs{Claims: claims("a 243.0.0.1 1"), Stamps: known, Has: noted("b 243.1.0.1")}, want: "243.0.0.1 a"},
+		{name: "and not one in the VIP CIDR of another member",
+			vips: VIPs{Claims: claims("b 243.0.0.1 1"), Stamps: known, Has: noted("b 243.0.0.1")}, rejected: "b"},
+		{name: "and no longer", vips: VIPs{Claims: claims("a 243.0.0.1 1"), Stamps: known, Has: noted("b 243.1.0.1")},
+			want: "243.0.0.1 a"},
 		{name: "released", vips: VIPs{Stamps: known, Has: noted("b 243.1.0.1")}},
-		{name: "an inventory from before says nothing", vips: VIPs{Claims: claims("a 243.0.0.1 1"), Stamps: map[string]int64{"b": 4}, Has: noted("b 243.1.0.1")}, want: "243.1.0.1 b"},
+		{name: "an inventory from before says nothing", vips: VIPs{Claims: claims("a 243.0.0.1 1"),
+			Stamps: map[string]int64{"b": 4}, Has: noted("b 243.1.0.1")}, want: "243.1.0.1 b"},
 		{name: "nor does an unknown one", vips: VIPs{Has: noted("b 243.1.0.1")}, want: "243.1.0.1 b"},
-		{name: "the member has no VIP CIDR any more", vips: VIPs{Claims: claims("plain 243.7.0.1 1"), Stamps: known, Has: noted("plain 243.7.0.1")}, want: "243.7.0.1 plain"},
-		{name: "of a removed member, until there is another one", vips: VIPs{Has: noted("gone 243.7.0.1"), Removed: []string{"gone"}}, want: "243.7.0.1 gone"},
-		{name: "which is there", vips: VIPs{Claims: exporting(1, claims("a 243.0.0.1 1")), Has: noted("gone 243.7.0.1"), Removed: []string{"gone"}}, want: "243.0.0.1 a"},
-		{name: "of a removed member whose VIP CIDR another one has", vips: VIPs{Has: noted("gone 243.0.0.1"), Removed: []string{"gone"}}},
-		{name: "another import comes first", vips: VIPs{Claims: claims("a 243.0.0.1 1"), Stamps: known, Has: noted("a 243.0.0.1"), Taken: taken}, rejected: "a"},
+		{name: "the member has no VIP CIDR any more", vips: VIPs{Claims: claims("plain 243.7.0.1 1"), Stamps: known,
+			Has: noted("plain 243.7.0.1")}, want: "243.7.0.1 plain"},
+		{name: "of a removed member, until there is another one",
+			vips: VIPs{Has: noted("gone 243.7.0.1"), Removed: []string{"gone"}}, want: "243.7.0.1 gone"},
+		{name: "which is there", vips: VIPs{Claims: exporting(1, claims("a 243.0.0.1 1")), Has: noted("gone 243.7.0.1"),
+			Removed: []string{"gone"}}, want: "243.0.0.1 a"},
+		{name: "of a removed member whose VIP CIDR another one has",
+			vips: VIPs{Has: noted("gone 243.0.0.1"), Removed: []string{"gone"}}},
+		{name: "another import comes first", vips: VIPs{Claims: claims("a 243.0.0.1 1"), Stamps: known,
+			Has: noted("a 243.0.0.1"), Taken: taken}, rejected: "a"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if tt.records == nil {
@@ -121,12 +146,14 @@ func TestVIP(t *testing.T) {
 			}
 			tt.vips.Pools = pools()
 			r := Merge(shop, tt.records, Options{VIP: CIDR, VIPs: tt.vips})
-			got := strings.TrimSpace(fmt.Sprint(strings.Join(r.Import.Spec.IPs, ","), " ", r.Import.Annotations[broker.AnnotationAllocatedBy]))
+			got := strings.TrimSpace(fmt.Sprint(strings.Join(r.Import.Spec.IPs, ","), " ",
+				r.Import.Annotations[broker.AnnotationAllocatedBy]))
 			if got != tt.want {
 				t.Errorf("VIP = %q, want %q", got, tt.want)
 			}
 			uses := r.Import.Annotations[broker.AnnotationUseVIP]
-			if wants := tt.records[0].Spec.VIP != nil && tt.records[0].Spec.VIP.Wanted; tt.want != "" && uses != "true" || uses == "true" && tt.want == "" && !wants {
+			if wants := tt.records[0].Spec.VIP != nil && tt.records[0].Spec.VIP.Wanted; tt.want != "" && uses != "true" ||
+				uses == "true" && tt.want == "" && !wants {
 				t.Errorf("the import says %q of clusterset IPs, with VIP %q", uses, got)
 			}
 			if want := cmp.Or(tt.reason, "NoConflicts"); reasonsOf(r) != want {
@@ -142,11 +169,13 @@ func TestVIP(t *testing.T) {
 			if got := strings.Join(rejected, ","); got != tt.rejected {
 				t.Errorf("rejected of %q, want of %q", got, tt.rejected)
 			}
-			if noted := addresses(AddressesOf(r.Import, VIPNetworks{})); !slices.Equal(noted, r.Import.Spec.IPs) && len(noted)+len(r.Import.Spec.IPs) > 0 {
+			if noted := addresses(AddressesOf(r.Import, VIPNetworks{})); !slices.Equal(noted, r.Import.Spec.IPs) &&
+				len(noted)+len(r.Import.Spec.IPs) > 0 {
 				t.Errorf("the import notes %q, want its addresses %q", noted, r.Import.Spec.IPs)
 			}
 			for _, mode := range []VIPMode{Derived, NoVIP} {
-				if r := Merge(shop, tt.records, Options{VIP: mode, VIPs: tt.vips}); len(r.Import.Spec.IPs) > 0 || len(r.Conflicts) > 0 {
+				if r := Merge(shop, tt.records, Options{VIP: mode, VIPs: tt.vips}); len(r.Import.Spec.IPs) > 0 ||
+					len(r.Conflicts) > 0 {
 					t.Errorf("vip %s: ips = %v, conflicts = %v, want neither", mode, r.Import.Spec.IPs, r.Conflicts)
 				}
 			}
@@ -154,7 +183,8 @@ func TestVIP(t *testing.T) {
 	}
 }
 
-// docs/spec/controller.md 5.7: no clusterset IP lies in the networks of the importing cluster, whoever claims it, and since when.
+// docs/spec/controller.md 5.7: no clusterset IP lies in the networks of the importing cluster, whoever claims it, and
+// since when.
 func TestReservedVIP(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
@@ -167,14 +197,16 @@ func TestReservedVIP(t *testing.T) {
 		{"of the import", VIPs{Claims: claims("a 243.0.0.1 1"), Has: noted("a 243.0.0.1")}, "[]", "a"},
 	} {
 		tt.vips.Pools = pools()
-		o := Options{VIP: CIDR, VIPs: tt.vips, Reserved: []netip.Prefix{netip.MustParsePrefix("fd00::/64"), netip.MustParsePrefix("243.0.0.0/24")}}
+		o := Options{VIP: CIDR, VIPs: tt.vips, Reserved: []netip.Prefix{netip.MustParsePrefix("fd00::/64"),
+			netip.MustParsePrefix("243.0.0.0/24")}}
 		r := Merge(shop, []Record{record("a", 1, vip(true))}, o)
 		if got := fmt.Sprint(r.Import.Spec.IPs); got != tt.want {
 			t.Errorf("%s: ips = %s, want %s", tt.name, got, tt.want)
 		}
 		var rejected string
 		for _, r := range r.Rejected {
-			if rejected += r.Cluster; r.Reason != AlienVIP || !strings.Contains(r.Detail, "outside of the networks of Pods and Services of this cluster") {
+			if rejected += r.Cluster; r.Reason != AlienVIP || !strings.Contains(r.Detail,
+				"outside of the networks of Pods and Services of this cluster") {
 				t.Errorf("%s: rejected %+v, want its clusterset IP, and why", tt.name, r)
 			}
 		}
@@ -186,7 +218,8 @@ func TestReservedVIP(t *testing.T) {
 
 func TestAddressesOf(t *testing.T) {
 	for _, text := range []string{"", "x", `[{"ip":"x"}]`, `[{}]`, `[{"ip":"10.0.0.1"}]`} {
-		imp := &mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{broker.AnnotationVIPs: text}}}
+		imp := &mcsv1beta1.ServiceImport{}
+		imp.Annotations = map[string]string{broker.AnnotationVIPs: text}
 		if got := AddressesOf(imp, DefaultVIPNetworks); len(got) > 0 {
 			t.Errorf("%q: %v, want none", text, got)
 		}
@@ -202,7 +235,8 @@ func TestChoose(t *testing.T) {
 		prefix string
 		size   int
 	}{
-		{"243.0.0.0/24", 254}, {"243.0.0.4/30", 2}, {"243.0.0.4/31", 2}, {"243.0.0.7/32", 1}, {"255.255.255.252/30", 2}, {"127.0.0.0/29", 0},
+		{"243.0.0.0/24", 254}, {"243.0.0.4/30", 2}, {"243.0.0.4/31", 2}, {"243.0.0.7/32", 1}, {"255.255.255.252/30", 2},
+		{"127.0.0.0/29", 0},
 		{"fd00:243::/120", 256}, {"fd00:243::1/128", 1},
 	} {
 		p, taken := Pool{Prefix: netip.MustParsePrefix(tt.prefix)}, make(map[netip.Addr]types.NamespacedName)
@@ -242,7 +276,8 @@ func TestPools(t *testing.T) {
 		}
 	}
 	members := []v1alpha1.Member{
-		member("d", "243.0.0.0/8", 4), member("c", "243.2.0.0/16", 3), member("b", "243.1.0.0/16", 2), member("a", "243.1.128.0/17", 2),
+		member("d", "243.0.0.0/8", 4), member("c", "243.2.0.0/16", 3), member("b", "243.1.0.0/16", 2),
+		member("a", "243.1.128.0/17", 2),
 		member("none", "", 1), member("bad", "243.9.0.1/16", 1), member("a.b.c", "243.8.0.0/16", 1),
 	}
 	for within, want := range map[string]string{

@@ -1,8 +1,8 @@
-// Package metrics holds the Prometheus metrics of the controller. Every part of the controller writes the few that concern
-// it; nothing here knows the parts.
+// Package metrics holds the Prometheus metrics of the controller. Every part of the controller writes the few that
+// concern it; nothing here knows the parts.
 //
-// Counters and gauges outlive a term of leadership. [Metrics.Reset] returns those gauges to zero that describe what a leader
-// knows, so that an instance on standby reports nothing stale.
+// Counters and gauges outlive a term of leadership. [Metrics.Reset] returns those gauges to zero that describe what a
+// leader knows, so that an instance on standby reports nothing stale.
 package metrics
 
 import (
@@ -23,8 +23,8 @@ type Labels struct {
 	Queues  []string // label "queue"
 }
 
-// Metrics are the metrics of one process. They outlive the controller instances of that process: pass the same to each. Its
-// methods may be called by several goroutines.
+// Metrics are the metrics of one process. They outlive the controller instances of that process: pass the same to each.
+// Its methods may be called by several goroutines.
 type Metrics struct {
 	labels Labels
 
@@ -47,7 +47,8 @@ type Metrics struct {
 	sources  Sources                          // read at each scrape
 	services map[types.NamespacedName]counted // the contribution of each service to conflicts and records
 	outside  map[types.NamespacedName]int     // its contribution to undeclared
-	reviewed time.Time                        // when the last review ended, or the first was due; zero while no review is due
+	// when the last review ended, or the first was due; zero while no review is due
+	reviewed time.Time
 }
 
 // counted is what one service adds to the gauges.
@@ -90,29 +91,38 @@ func New(reg prometheus.Registerer, l Labels) *Metrics {
 		return f.NewCounter(prometheus.CounterOpts{Name: prefix + name, Help: help})
 	}
 	m := &Metrics{
-		labels:     l,
-		leader:     gauge("leader", "Whether this instance is the leader."),
-		member:     gauge("member", "Whether this cluster is a member of a clusterset."),
-		memberInfo: gauges("member_info", "Always 1, with the cluster id of this cluster while it is a member of a clusterset.", "cluster"),
-		connected:  gauge("broker_connected", "Whether the broker answers and every watch of it works."),
-		frozen:     gauges("frozen", "Whether operations are suspended, by freeze reason.", "reason"),
-		errors:     counters("errors_total", "Counter of services whose reconcile failed and is retried, by queue.", "queue"),
-		panics:     counter("panics_total", "Counter of panics that were recovered."),
-		writes:     counters("writes_total", "Counter of write requests, by API server, kind and verb.", "side", "kind", "verb"),
-		conflicts:  gauges("conflicts", "Number of services whose exports conflict, by reason.", "reason"),
-		records:    gauge("exported_services", "Number of export records that are accepted."),
+		labels: l,
+		leader: gauge("leader", "Whether this instance is the leader."),
+		member: gauge("member", "Whether this cluster is a member of a clusterset."),
+		memberInfo: gauges(
+			"member_info", "Always 1, with the cluster id of this cluster while it is a member of a clusterset.", "cluster"),
+		connected: gauge("broker_connected", "Whether the broker answers and every watch of it works."),
+		frozen:    gauges("frozen", "Whether operations are suspended, by freeze reason.", "reason"),
+		errors:    counters("errors_total", "Counter of services whose reconcile failed and is retried, by queue.", "queue"),
+		panics:    counter("panics_total", "Counter of panics that were recovered."),
+		writes: counters("writes_total", "Counter of write requests, by API server, kind and verb.", "side", "kind",
+			"verb"),
+		conflicts: gauges("conflicts", "Number of services whose exports conflict, by reason.", "reason"),
+		records:   gauge("exported_services", "Number of export records that are accepted."),
 		rejected: counters("rejected_objects_total",
 			"Counter of export records, slices and endpoints that are rejected, by reason.", "reason"),
 		lag: f.NewHistogram(prometheus.HistogramOpts{Name: prefix + "endpoint_lag_seconds",
 			Help: "Histogram of the time from the change of an endpoint in its cluster to the write of its imported slice.",
 			// From 10 ms to 1.5 hours: usually a second, and as long as the broker was unreachable.
 			Buckets: prometheus.ExponentialBuckets(0.01, 2, 20)}),
-		pool:       gauges("vip_pool_addresses", "Number of addresses in the VIP CIDRs of this member, by IP family and state.", "family", "state"),
-		credential: gauge("credential_expiry_timestamp_seconds", "Time at which the broker credential expires, 0 if it does not or is not known."),
-		dropped:    counter("dropped_events_total", "Counter of Events that were not written because too many were waiting, or the write failed."),
-		undeclared: gauge("undeclared_addresses", "Number of addresses that are not exported because this cluster did not declare their network."),
-		services:   make(map[types.NamespacedName]counted),
-		outside:    make(map[types.NamespacedName]int),
+		pool: gauges(
+			"vip_pool_addresses", "Number of addresses in the VIP CIDRs of this member, by IP family and state.", "family",
+			"state"),
+		credential: gauge("credential_expiry_timestamp_seconds",
+			"Time at which the broker credential expires, 0 if it does not or is not known."),
+		dropped: counter(
+			"dropped_events_total",
+			"Counter of Events that were not written because too many were waiting, or the write failed."),
+		undeclared: gauge(
+			"undeclared_addresses",
+			"Number of addresses that are not exported because this cluster did not declare their network."),
+		services: make(map[types.NamespacedName]counted),
+		outside:  make(map[types.NamespacedName]int),
 	}
 	m.resetFrozen()
 	for _, queue := range l.Queues {
@@ -184,8 +194,8 @@ func (m *Metrics) SetCredentialExpiry(t time.Time) {
 	m.credential.Set(float64(t.Unix()))
 }
 
-// SetService records the conflict reasons of a service and how many of its export records are accepted. A service without
-// both is forgotten.
+// SetService records the conflict reasons of a service and how many of its export records are accepted. A service
+// without both is forgotten.
 func (m *Metrics) SetService(svc types.NamespacedName, reasons []string, records int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -202,7 +212,8 @@ func (m *Metrics) SetService(svc types.NamespacedName, reasons []string, records
 	}
 }
 
-// SetUndeclared records how many addresses of a service are not exported because the cluster did not declare their network.
+// SetUndeclared records how many addresses of a service are not exported because the cluster did not declare their
+// network.
 func (m *Metrics) SetUndeclared(svc types.NamespacedName, n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -219,8 +230,8 @@ func (m *Metrics) Reviewed() {
 	m.reviewed = time.Now()
 }
 
-// ReviewAge returns how long ago the last review ended, 0 while no review is due. A review waits for no API server, so one that does not
-// come back is a fault of this program.
+// ReviewAge returns how long ago the last review ended, 0 while no review is due. A review waits for no API server, so
+// one that does not come back is a fault of this program.
 func (m *Metrics) ReviewAge() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -274,7 +285,8 @@ var (
 	descKept = prometheus.NewDesc(prefix+"kept_imports",
 		"Number of services that stay imported from a cluster, in part or as a whole, although the broker lost something or has an old copy, by cluster.",
 		[]string{"cluster"}, nil)
-	descWithheld = prometheus.NewDesc(prefix+"withheld_exports", "Number of ServiceExports that are gone and stay exported.", nil, nil)
+	descWithheld = prometheus.NewDesc(prefix+"withheld_exports",
+		"Number of ServiceExports that are gone and stay exported.", nil, nil)
 )
 
 // Describe implements [prometheus.Collector].

@@ -77,7 +77,8 @@ func TestMetricsOfServices(t *testing.T) {
 		{"b", nil, 0, 0, 0, 0},
 	} {
 		m.SetService(service(step.name), step.reasons, step.count)
-		if p, ty, r := testutil.ToFloat64(ports), testutil.ToFloat64(kinds), testutil.ToFloat64(m.records); p != step.ports || ty != step.kinds || r != step.records {
+		if p, ty, r := testutil.ToFloat64(ports), testutil.ToFloat64(kinds), testutil.ToFloat64(m.records); p != step.ports ||
+			ty != step.kinds || r != step.records {
 			t.Errorf("after %+v: PortConflict %v, TypeConflict %v, records %v", step, p, ty, r)
 		}
 	}
@@ -112,7 +113,8 @@ func TestHeartbeats(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
 	m := New(reg, Labels{})
 	m.SetSources(Sources{Heartbeats: func() map[string]Heartbeat {
-		return map[string]Heartbeat{"east": {Seen: time.Now(), TTL: time.Minute}, "west": {TTL: time.Hour}, "north": {Seen: time.Now()}}
+		return map[string]Heartbeat{"east": {Seen: time.Now(), TTL: time.Minute}, "west": {TTL: time.Hour},
+			"north": {Seen: time.Now()}}
 	}})
 	ages, err := testutil.GatherAndCount(reg, prefix+"lease_age_seconds")
 	if err != nil || ages != 2 {

@@ -34,7 +34,10 @@ func (s Status) Bound() Status {
 	// Those that need somebody's attention are not those that are cut off.
 	s.Members = slices.Clone(s.Members)
 	slices.SortStableFunc(s.Members, func(a, b Member) int { return a.State.order() - b.State.order() })
-	s.Members = first(s.Members, maxMembers, func(m *Member) { m.ID, m.Version = clean(m.ID, maxName), clean(m.Version, maxName) })
+	s.Members = first(s.Members, maxMembers, func(m *Member) {
+		m.ID, m.Version = clean(m.ID, maxName),
+			clean(m.Version, maxName)
+	})
 	s.Conflicts = first(s.Conflicts, maxConflicts, func(c *Conflict) {
 		c.Service, c.Reasons, c.Detail = clean(c.Service, maxName), clean(c.Reasons, maxText), clean(c.Detail, maxText)
 	})

@@ -19,8 +19,8 @@ const (
 	mapName   = 34
 )
 
-// An exportMap is who exports how many services to whom, as boxes and lines: other clusters on the left, this cluster in the middle, and
-// on the right those that its own exports reach. What these import is theirs to know.
+// An exportMap is who exports how many services to whom, as boxes and lines: other clusters on the left, this cluster
+// in the middle, and on the right those that its own exports reach. What these import is theirs to know.
 type exportMap struct {
 	Width, Height int
 	Boxes         []box
@@ -71,7 +71,8 @@ func mapOf(s Status) exportMap {
 		x.Boxes = append(x.Boxes, b.box)
 		if b.imported > 0 {
 			x.Lines = append(x.Lines, line{
-				Path: curve(b.box, center), Width: fmt.Sprintf("%.1f", 1+float64(lineWidth-1)*float64(b.imported)/float64(most)), Class: b.Class,
+				Path: curve(b.box, center), Width: fmt.Sprintf("%.1f", 1+float64(lineWidth-1)*float64(b.imported)/float64(most)),
+				Class: b.Class,
 				Title: fmt.Sprintf("%s: %d of %d services are imported here", b.Title, b.imported, b.exports),
 			})
 		}
@@ -89,7 +90,8 @@ func mapOf(s Status) exportMap {
 		x.Lines = append(x.Lines, line{Path: curve(center, b), Width: "2.0", Class: "self",
 			Title: fmt.Sprintf("%s exports %s; %s: %s", own.ID, services(own.Exports), b.Title, b.Text)})
 	}
-	x.Text = fmt.Sprintf("This cluster, %s, imports %s of %s. It exports %s, and %d of these members are offered some. The table of members has the numbers.",
+	x.Text = fmt.Sprintf(
+		"This cluster, %s, imports %s of %s. It exports %s, and %d of these members are offered some. The table of members has the numbers.",
 		own.ID, services(s.Counts.Imports), members(len(others)), services(own.Exports), reached)
 	return x
 }
@@ -108,7 +110,8 @@ func reachedBoxes(members []Member) []box {
 				Text: fmt.Sprintf("are offered up to %d each", m.Offered),
 			})
 		}
-		boxes = append(boxes, box{Title: m.ID, Name: shorten(m.ID, 24), Class: m.State.class(), Text: fmt.Sprintf("is offered %d", m.Offered)})
+		boxes = append(boxes, box{Title: m.ID, Name: shorten(m.ID, 24), Class: m.State.class(),
+			Text: fmt.Sprintf("is offered %d", m.Offered)})
 	}
 	return boxes
 }
@@ -124,7 +127,8 @@ func boxesOf(members []Member) []counted {
 	var boxes []counted
 	for i, m := range members {
 		if i == maxBoxes-1 && len(members) > maxBoxes {
-			rest := counted{box: box{Title: "further members", Name: fmt.Sprintf("%d further members", len(members)-i), Class: "other"}}
+			rest := counted{box: box{Title: "further members", Name: fmt.Sprintf("%d further members", len(members)-i),
+				Class: "other"}}
 			for _, m := range members[i:] {
 				rest.exports, rest.imported = rest.exports+m.Exports, rest.imported+m.Imported
 			}
@@ -146,7 +150,8 @@ func curve(from, to box) string {
 	return fmt.Sprintf("M%d %dC%d %d %d %d %d %d", x1, y1, half, y1, half, y2, x2, y2)
 }
 
-// shorten leaves out the middle of a name that is too long for a box: ends differ where names are made from one pattern.
+// shorten leaves out the middle of a name that is too long for a box: ends differ where names are made from one
+// pattern.
 func shorten(name string, n int) string {
 	r := []rune(name)
 	if len(r) <= n {

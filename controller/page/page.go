@@ -1,11 +1,11 @@
-// Package page renders the status page of the controller (docs/spec/operations.md 8). It is pure: what the controller knows in, HTML or
-// JSON out.
+// Package page renders the status page of the controller (docs/spec/operations.md 8). It is pure: what the controller
+// knows in, HTML or JSON out.
 //
 //	Status  --Bound-->  Status, clean and short  --HTML-->  the page, with the map as SVG
 //	                                             --JSON-->  the same for programs
 //
-// Much of a status was written by other members. Bound takes from each text what could disguise it and cuts it, html/template escapes it,
-// and the page has neither scripts nor anything from elsewhere.
+// Much of a status was written by other members. Bound takes from each text what could disguise it and cuts it,
+// html/template escapes it, and the page has neither scripts nor anything from elsewhere.
 package page
 
 import (

@@ -32,28 +32,35 @@ func example(text func(string) string) Status {
 		State:  State{Leads: true, Detail: "This instance leads.", Since: before(time.Hour)},
 		Broker: Link{Membership: "admitted", Detail: text("no contact with the broker for 31s")},
 		Counts: Counts{Members: 4, Expired: 1, Services: 3, Exports: 2, Imports: 2, Conflicts: 1, Selections: 1},
-		Frozen: []Freeze{{Reason: "own_heartbeat", Code: "controller-frozen", Detail: text("for 30s no heartbeat came back"), Suspends: "expiry", Since: before(90 * time.Second)}},
+		Frozen: []Freeze{{Reason: "own_heartbeat", Code: "controller-frozen", Detail: text("for 30s no heartbeat came back"),
+			Suspends: "expiry", Since: before(90 * time.Second)}},
 		Members: []Member{
-			{ID: text("east"), State: Self, Heartbeat: before(3 * time.Second), TTL: time.Minute, Version: text("0.9.0"), Exports: 2, Imported: 2},
-			{ID: text("north"), State: Expired, Since: before(20 * time.Minute), Heartbeat: before(21 * time.Minute), TTL: time.Minute, Exports: 1, Imported: 1, Offered: 1},
+			{ID: text("east"), State: Self, Heartbeat: before(3 * time.Second), TTL: time.Minute, Version: text("0.9.0"),
+				Exports: 2, Imported: 2},
+			{ID: text("north"), State: Expired, Since: before(20 * time.Minute), Heartbeat: before(21 * time.Minute),
+				TTL: time.Minute, Exports: 1, Imported: 1, Offered: 1},
 			{ID: text("south"), State: NoHeartbeat, TTL: time.Hour},
-			{ID: text("west"), State: Live, Heartbeat: before(72 * time.Hour), TTL: time.Minute, Version: text("0.8.1"), Exports: 3, Imported: 2, Offered: 2},
+			{ID: text("west"), State: Live, Heartbeat: before(72 * time.Hour), TTL: time.Minute, Version: text("0.8.1"),
+				Exports: 3, Imported: 2, Offered: 2},
 		},
 		Conflicts: []Conflict{{Service: text("shop/web"), Reasons: "PortConflict", Detail: text(`Conflicting ports. 1/2 clusters disagree.`)}},
 		Selections: []Selection{{Service: text("shop/web"), Port: text("http TCP IPv4"), Clusters: []string{text("west")},
 			Why: "no preferred cluster has a ready endpoint, or not for long enough", Since: before(4 * time.Minute), Prefers: text(`[{"propertySelector":{}}]`)}},
 		Services: Services{Found: 3, Page: 1, Pages: 1, Rows: []Service{
-			{Name: text("bank/pay"), Exporters: []string{text("west")}, State: "not imported: this cluster has no namespace of the name"},
-			{Name: text("shop/db"), Type: "Headless", Exporters: []string{text("east"), text("west")}, Ready: 4, State: "ready", OK: true},
-			{Name: text("shop/web"), Type: "ClusterSetIP", Addresses: []string{text("10.96.0.7"), text("fd00::7")}, Exporters: []string{text("north"), text("west")}, Ready: 2, State: "ready", OK: true},
+			{Name: text("bank/pay"), Exporters: []string{text("west")},
+				State: "not imported: this cluster has no namespace of the name"},
+			{Name: text("shop/db"), Type: "Headless", Exporters: []string{text("east"), text("west")}, Ready: 4, State: "ready",
+				OK: true},
+			{Name: text("shop/web"), Type: "ClusterSetIP", Addresses: []string{text("10.96.0.7"), text("fd00::7")},
+				Exporters: []string{text("north"), text("west")}, Ready: 2, State: "ready", OK: true},
 		}},
 	}
 }
 
 func plain(s string) string { return s }
 
-// hostile is what a member could write if nothing validated it: markup for each place of the page, controls, and characters that reverse the
-// text after them.
+// hostile is what a member could write if nothing validated it: markup for each place of the page, controls, and
+// characters that reverse the text after them.
 func hostile(s string) string {
 	return s + "</td></title></style><script>alert(1)</script><a href=\"javascript:alert(1)\" onclick='x'>\"'`=\u202eevil\u2066\u200b\x00\x1b[31m\xff{{.}}&lt;"
 }
@@ -66,7 +73,8 @@ func large() Status {
 		if i == 349 {
 			state = Expired
 		}
-		s.Members = append(s.Members, Member{ID: fmt.Sprintf("%s%d", long, i), State: state, Exports: i, Imported: i / 2, Offered: i})
+		s.Members = append(s.Members, Member{ID: fmt.Sprintf("%s%d", long, i), State: state, Exports: i, Imported: i / 2,
+			Offered: i})
 	}
 	var all []string
 	text, clusters := strings.Repeat("x", 30_000), slices.Repeat([]string{long}, 100)
@@ -94,9 +102,11 @@ func render(t *testing.T, s Status, q Query) string {
 
 // TestGolden compares pages with those in testdata. docs/spec/operations.md 8.
 func TestGolden(t *testing.T) {
-	standby := Status{At: now, Instance: "node-2_77", State: State{Detail: "This instance stands by: node-1_3f leads.", Since: before(time.Minute)}}
+	standby := Status{At: now, Instance: "node-2_77", State: State{Detail: "This instance stands by: node-1_3f leads.",
+		Since: before(time.Minute)}}
 	for name, s := range map[string]Status{
-		"standby": standby, "empty": {At: now, State: State{Leads: true, Detail: "This instance leads."}, Services: Query{}.Select(nil)},
+		"standby": standby, "empty": {At: now, State: State{Leads: true, Detail: "This instance leads."},
+			Services: Query{}.Select(nil)},
 		"example": example(plain), "hostile": example(hostile),
 	} {
 		file := filepath.Join("testdata", name+".html")
@@ -127,7 +137,8 @@ func tags(html string) (all []string) {
 	return all
 }
 
-// A text of another member changes no element and no attribute, and nothing of it is invisible. docs/spec/operations.md 8.
+// A text of another member changes no element and no attribute, and nothing of it is invisible. docs/spec/operations.md
+// 8.
 func TestHostile(t *testing.T) {
 	got, want := render(t, example(hostile), Query{Page: 1}), render(t, example(plain), Query{Page: 1})
 	if g, w := tags(got), tags(want); !slices.Equal(g, w) {
@@ -151,7 +162,8 @@ func TestHostile(t *testing.T) {
 			t.Errorf("the JSON contains %q", bad)
 		}
 	}
-	if q := ParseQuery(url.Values{"filter": {hostile("x")}, "page": {"-3"}}); strings.Contains(render(t, Status{State: State{Leads: true}, Services: q.Select(nil)}, q), "<script") {
+	if q := ParseQuery(url.Values{"filter": {hostile("x")}, "page": {"-3"}}); strings.Contains(render(t,
+		Status{State: State{Leads: true}, Services: q.Select(nil)}, q), "<script") {
 		t.Error("the filter of the request is on the page as it is")
 	}
 }
@@ -169,7 +181,8 @@ func TestLarge(t *testing.T) {
 		t.Errorf("%d octets of HTML, %d of JSON; want at most %d", len(got), b.Len(), most)
 	}
 	for _, want := range []string{
-		"200 of 350 members", "50 of 10000 services whose exports disagree", "50 of 10000 ports", "50 of 10000 services</caption>", "and 92 more",
+		"200 of 350 members", "50 of 10000 services whose exports disagree", "50 of 10000 ports",
+		"50 of 10000 services</caption>", "and 92 more",
 		"Page 7 of 200", "/?page=8#services", ">expired<", "331 further members",
 	} {
 		if !strings.Contains(got, want) {
@@ -242,7 +255,8 @@ func TestPolicy(t *testing.T) {
 	_, rest, _ := strings.Cut(html, "<style>")
 	css, _, _ := strings.Cut(rest, "</style>")
 	sum := sha256.Sum256([]byte(css))
-	if want := "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"; css == "" || !strings.Contains(Policy(), want) {
+	if want := "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"; css == "" ||
+		!strings.Contains(Policy(), want) {
 		t.Errorf("policy %s: want %s", Policy(), want)
 	}
 	if bad := regexp.MustCompile(`(?i)\s(style|src|on[a-z]+)=|https?://|@import|url\([^#]`).FindString(html); bad != "" {
@@ -295,7 +309,8 @@ func TestContrast(t *testing.T) {
 			colors[m[1]] = luminance(t, m[2])
 		}
 		for _, back := range []string{"back", "panel"} {
-			for name, least := range map[string]float64{"text": 4.5, "muted": 4.5, "link": 4.5, "good": 4.5, "warn": 4.5, "bad": 4.5, "edge": 3} {
+			for name, least := range map[string]float64{"text": 4.5, "muted": 4.5, "link": 4.5, "good": 4.5, "warn": 4.5,
+				"bad": 4.5, "edge": 3} {
 				a, b := max(colors[name], colors[back]), min(colors[name], colors[back])
 				if ratio := (a + 0.05) / (b + 0.05); ratio < least {
 					t.Errorf("theme %d: %s on %s has a contrast of %.2f, want %v", i, name, back, ratio, least)

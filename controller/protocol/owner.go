@@ -10,10 +10,12 @@ import (
 type Export struct {
 	UID    types.UID // of the ServiceExport; "" if the service is not exported
 	Slices []string  // names of the slices, in the order of their writes
-	// RecordRight and SliceRight report whether the broker's record, apart from its list, and a slice have the wanted content.
+	// RecordRight and SliceRight report whether the broker's record, apart from its list, and a slice have the wanted
+	// content.
 	RecordRight bool
 	SliceRight  func(name string) bool
-	// Tried holds writes that the broker rejected, or did otherwise. They are not repeated, and what follows does not wait for them.
+	// Tried holds writes that the broker rejected, or did otherwise. They are not repeated, and what follows does not wait
+	// for them.
 	Tried map[Write]bool
 }
 
@@ -34,12 +36,12 @@ type Write struct {
 	Delete bool
 }
 
-// Next returns the next writes of a service, which may be done in any order, that of the entry last; nil if the broker is up to date. have is the
-// member's knowledge of the broker, from its writes and watches. Gone objects, and an entry without a stamp, are older there than the member knows them, or
-// missing. Each write gets a new stamp.
+// Next returns the next writes of a service, which may be done in any order, that of the entry last; nil if the broker
+// is up to date. have is the member's knowledge of the broker, from its writes and watches. Gone objects, and an entry
+// without a stamp, are older there than the member knows them, or missing. Each write gets a new stamp.
 //
-// A record is written after the slices that it lists, at any time before or after its entry. An object is deleted after the list
-// above it was written without it. So an unexport is one write, of the entry.
+// A record is written after the slices that it lists, at any time before or after its entry. An object is deleted after
+// the list above it was written without it. So an unexport is one write, of the entry.
 func Next(want Export, have Service) []Write {
 	var entry []Write
 	if e := have.Entry; e.Stamp == 0 || e.UID != want.UID {
@@ -58,7 +60,8 @@ func Next(want Export, have Service) []Write {
 
 func (want Export) slices(have Service) (all []Write) {
 	for _, name := range want.Slices {
-		if v := find(have.Slices, name); v.Gone || v.UID != want.UID || v.Stamp < max(have.Entry.From, have.Entry.Behind) || !want.SliceRight(name) {
+		if v := find(have.Slices, name); v.Gone || v.UID != want.UID || v.Stamp < max(have.Entry.From, have.Entry.Behind) ||
+			!want.SliceRight(name) {
 			all = append(all, Write{Kind: KindSlice, Slice: name})
 		}
 	}

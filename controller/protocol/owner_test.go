@@ -1,7 +1,8 @@
 package protocol
 
-// An Owner is the state of a member's process toward the broker. It decides whether the process may renew its heartbeat, which
-// confirms to others that the member's objects are current. The zero value is a process that has just started.
+// An Owner is the state of a member's process toward the broker. It decides whether the process may renew its
+// heartbeat, which confirms to others that the member's objects are current. The zero value is a process that has just
+// started.
 type Owner struct {
 	listed   bool // since the last connection
 	knows    bool // what the broker had, from a list or by writing it
@@ -17,12 +18,13 @@ func (o *Owner) Disconnected() { o.gap = true }
 // Reconnected notes that the member reaches the broker again.
 func (o *Owner) Reconnected() { o.listed = false }
 
-// Late notes that more than a TTL lies between the sending of one heartbeat and the answer to the next, also over a restart.
+// Late notes that more than a TTL lies between the sending of one heartbeat and the answer to the next, also over a
+// restart.
 func (o *Owner) Late() { o.passDue, o.passing = true, false }
 
-// list notes a consistent list of the member's own objects at the broker. changed means that one of them is missing, or has another stamp than
-// the process knows. behind means that the heartbeat there is older than the one that the member noted, or that it noted that a rollback is
-// being mended. It returns whether a rollback is to be mended.
+// list notes a consistent list of the member's own objects at the broker. changed means that one of them is missing, or
+// has another stamp than the process knows. behind means that the heartbeat there is older than the one that the member
+// noted, or that it noted that a rollback is being mended. It returns whether a rollback is to be mended.
 func (o *Owner) list(changed, behind bool, without rule) (anew bool) {
 	if o.knows {
 		anew = changed && without&rollback == 0
@@ -48,7 +50,8 @@ func (o *Owner) Pass(at Stamp) (began bool) {
 	return true
 }
 
-// PassEnds notes that each export was compared and written since the pass began. It returns false where none is under way.
+// PassEnds notes that each export was compared and written since the pass began. It returns false where none is under
+// way.
 func (o *Owner) PassEnds() bool {
 	if !o.passing || !o.listed {
 		return false

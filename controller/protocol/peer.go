@@ -19,8 +19,9 @@ type Peer struct {
 	Seen Stamp
 }
 
-// Counts reports whether h is a renewal. A silent member must see its cluster, and must have compared all its exports since: then the importer lists its
-// objects together with the heartbeat, applies them by [Service.Relist], and calls Renew.
+// Counts reports whether h is a renewal. A silent member must see its cluster, and must have compared all its exports
+// since: then the importer lists its objects together with the heartbeat, applies them by [Service.Relist], and calls
+// Renew.
 func (p *Peer) Counts(h Heartbeat) bool { return p.counts(h, 0) }
 
 func (p *Peer) counts(h Heartbeat, without rule) bool {

@@ -1,15 +1,17 @@
-// Package protocol decides which objects a member writes next, and which of them an import keeps: only the owner of an export ends it. It is pure:
+// Package protocol decides which objects a member writes next, and which of them an import keeps: only the owner of an
+// export ends it. It is pure:
 //
 //	export ──► Next ──► records, slices, inventory on the broker ──► Service.See ──► Service.Count ──► import
 //
-// [Next] orders the writes of an [Export]. A [Service] is the knowledge of one export; [Service.Count] selects the objects to import. A [Peer] decides
-// when a silent member is back.
+// [Next] orders the writes of an [Export]. A [Service] is the knowledge of one export; [Service.Count] selects the
+// objects to import. A [Peer] decides when a silent member is back.
 //
-// Three ideas carry it. Each object has a stamp that only grows, so an old copy, as after a restore of the broker, never replaces a newer one.
-// A parent lists its children, so absence is said and never inferred: an inventory lists services, a record lists slices. The importing
-// cluster notes what it imported, so a new process knows what must not be forgotten. The test of this package searches the orders of
-// events of a small world for faults, with all rules, and with each left out, which must give one. A model of package identity (owner_test.go)
-// decides when a member of that world may renew its heartbeat.
+// Three ideas carry it. Each object has a stamp that only grows, so an old copy, as after a restore of the broker,
+// never replaces a newer one. A parent lists its children, so absence is said and never inferred: an inventory lists
+// services, a record lists slices. The importing cluster notes what it imported, so a new process knows what must not
+// be forgotten. The test of this package searches the orders of events of a small world for faults, with all rules, and
+// with each left out, which must give one. A model of package identity (owner_test.go) decides when a member of that
+// world may renew its heartbeat.
 package protocol
 
 import (
@@ -20,7 +22,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// A Stamp orders what one member writes: microseconds since 1970, higher than all that the member gave before. 0 means no object.
+// A Stamp orders what one member writes: microseconds since 1970, higher than all that the member gave before. 0 means
+// no object.
 type Stamp int64
 
 // String is the stamp in decimal digits.
@@ -52,7 +55,8 @@ type Entry struct {
 	Stamp Stamp     // of the part of the inventory that the service belongs to
 	UID   types.UID // of the ServiceExport; "" if the service is not exported
 	From  Stamp     // objects of the service with a lower stamp do not count
-	// Behind is set while the member cannot write all of the service. Slices with a lower stamp are treated as those of a silent member.
+	// Behind is set while the member cannot write all of the service. Slices with a lower stamp are treated as those of a
+	// silent member.
 	Behind Stamp
 }
 

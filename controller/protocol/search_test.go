@@ -14,10 +14,11 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/tier"
 )
 
-// The search tries all orders of events of a small world, and long random ones: one exporting member, one importer, one service whose living
-// endpoint is in one slice at a time, one broker that may be restored to a snapshot. What the member writes and what the importer imports is
-// decided by the code of the product. Faults: a living endpoint leaves the import; an endpoint that left comes back; after a silence, an
-// endpoint of before is used; the import does not become right once everybody is up again.
+// The search tries all orders of events of a small world, and long random ones: one exporting member, one importer, one
+// service whose living endpoint is in one slice at a time, one broker that may be restored to a snapshot. What the
+// member writes and what the importer imports is decided by the code of the product. Faults: a living endpoint leaves
+// the import; an endpoint that left comes back; after a silence, an endpoint of before is used; the import does not
+// become right once everybody is up again.
 
 // `make search` gives both millions.
 var (
@@ -158,7 +159,8 @@ type world struct {
 type budget struct {
 	exports, replaces, moves, flips, members, importers, cuts, slow, restores uint8
 	states                                                                    int
-	far                                                                       bool // the fault is too many states away for less than make search
+	// the fault is too many states away for less than make search
+	far bool
 }
 
 // variants are the rules, each with what is enough to see what it is for.
@@ -223,7 +225,8 @@ func (w *world) importStep(s *state) {
 		all[i] = s.vSlc[i]
 		all[i].gone = false
 		// What is the same is not written, and keeps the stamp that is noted.
-		if old, v := s.pSlc[i], &all[i]; old.e == v.e && old.x == v.x && old.ready == v.ready && old.stamp >= uint8(out.From) {
+		if old, v := s.pSlc[i], &all[i]; old.e == v.e && old.x == v.x && old.ready == v.ready &&
+			old.stamp >= uint8(out.From) {
 			v.stamp = old.stamp
 		}
 	}
@@ -430,7 +433,8 @@ func (w *world) steps(s *state) (out []step) {
 	if s.nSnap < w.restores {
 		add("snapshot", func(n *state) { n.snap, n.hasSnap = n.b, true; n.nSnap++ })
 	}
-	if s.hasSnap && s.nRestore < w.restores && s.listed() && (!s.crashed || s.snap.lease.stamp < s.note || w.without&note != 0) {
+	if s.hasSnap && s.nRestore < w.restores && s.listed() &&
+		(!s.crashed || s.snap.lease.stamp < s.note || w.without&note != 0) {
 		add("the broker is restored", func(n *state) { n.b, n.fly = n.snap, lease{}; n.own.Disconnected(); n.nRestore++ })
 	}
 	imp("the importer sees the inventory", w.seeInventory)
@@ -532,8 +536,8 @@ func (w *world) after(s state, st step) state {
 	return n
 }
 
-// listed reports whether all that is there is named by its list, or older: lists are written within a second, and the search does not look at
-// what is younger. Nor is the importer behind just then.
+// listed reports whether all that is there is named by its list, or older: lists are written within a second, and the
+// search does not look at what is younger. Nor is the importer behind just then.
 func (s *state) listed() bool {
 	ok := s.b.rec.stamp == 0 || s.b.inv.x == s.b.rec.x || s.b.inv.stamp > s.b.rec.stamp
 	for i, v := range s.b.slc {
@@ -612,7 +616,8 @@ func (w *world) begin() state {
 	s.own = Owner{listed: true, knows: true, complete: 1}
 	s.peer.Seen = 3
 	s.b = objects{
-		inv: entry{4, 1, 0}, rec: record{stamp: 2, x: 1, list: 1}, slc: [slots]slice{{stamp: 1, e: 1, x: 1, ready: true}}, lease: lease{3, 1, 1},
+		inv: entry{4, 1, 0}, rec: record{stamp: 2, x: 1, list: 1}, slc: [slots]slice{{stamp: 1, e: 1, x: 1, ready: true}},
+		lease: lease{3, 1, 1},
 	}
 	s.cache, s.given = s.b, given{4, 2, [slots]uint8{1}}
 	w.seeInventory(&s)
@@ -622,7 +627,8 @@ func (w *world) begin() state {
 	return s
 }
 
-// search returns the shortest run that ends in a fault, nil if there is none, and the number of states that it looked at.
+// search returns the shortest run that ends in a fault, nil if there is none, and the number of states that it looked
+// at.
 func (w *world) search() (run []string, states int) {
 	start := w.begin()
 	previous, by := []int32{-1}, []uint8{0} // of each state: the one before, and which of its steps led here
@@ -692,7 +698,8 @@ func (w *world) walk(seed uint64, length int) (run []string) {
 	return nil
 }
 
-// TestSearch searches for faults with all rules, where there must be none, and with each left out, where there must be one.
+// TestSearch searches for faults with all rules, where there must be none, and with each left out, where there must be
+// one.
 func TestSearch(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.name, func(t *testing.T) {
@@ -717,7 +724,8 @@ func TestSearch(t *testing.T) {
 }
 
 func TestWalks(t *testing.T) {
-	w := world{budget{exports: 4, replaces: 4, moves: 2, flips: 3, members: 3, importers: 3, cuts: 3, slow: 2, restores: 3}, 0}
+	w := world{budget{exports: 4, replaces: 4, moves: 2, flips: 3, members: 3, importers: 3, cuts: 3, slow: 2,
+		restores: 3}, 0}
 	for seed := range uint64(*walks) {
 		if run := w.walk(seed, 60); run != nil {
 			t.Fatalf("run %d: %q", seed, run)

@@ -85,8 +85,8 @@ func (s *Service) see(e Entry, r Record, found []Slice, without rule) {
 	}
 }
 
-// Relist applies a consistent list of the member's objects, which ends its silence: only what is in it counts, and not in an older copy than
-// the importer knew. found has the slices of the list.
+// Relist applies a consistent list of the member's objects, which ends its silence: only what is in it counts, and not
+// in an older copy than the importer knew. found has the slices of the list.
 func (s *Service) Relist(e Entry, r Record, found []Slice) { s.relist(e, r, found, 0) }
 
 func (s *Service) relist(e Entry, r Record, found []Slice, without rule) {
@@ -116,8 +116,8 @@ func find(all []Slice, name string) Slice {
 
 // Counted is what is imported of a Service.
 type Counted struct {
-	// Noted goes into the import, Ended before anything ends. If only stamps differ, the old note may stay: of a slice with the same content, and of the
-	// record unless Due. No stamp may be lower than From.
+	// Noted goes into the import, Ended before anything ends. If only stamps differ, the old note may stay: of a slice
+	// with the same content, and of the record unless Due. No stamp may be lower than From.
 	Noted
 	Due   bool     // note the stamp of the record before slices are removed: an older record lists other slices
 	Names []string // names of the slices to import, sorted
@@ -171,8 +171,8 @@ func (s *Service) listed(n Noted) Stamp {
 	return 0
 }
 
-// outdated reports whether the inventory is older than a noted one, which ended something or listed the export. It then neither ends nor confirms
-// anything.
+// outdated reports whether the inventory is older than a noted one, which ended something or listed the export. It then
+// neither ends nor confirms anything.
 func (s *Service) outdated(n Noted) bool {
 	return s.Entry.Stamp == 0 || s.Entry.Stamp < max(n.Ended, n.Listed)
 }

@@ -7,7 +7,8 @@ import (
 
 // A slice that was added counts after a rollback to the record before it only if the record that lists it was noted.
 func TestAddedSlice(t *testing.T) {
-	noted := Noted{Record: Record{Stamp: 5, UID: "1", Partial: true}, Listed: 4, Slices: []Slice{{Name: "a", Stamp: 3, UID: "1"}}}
+	noted := Noted{Record: Record{Stamp: 5, UID: "1", Partial: true}, Listed: 4,
+		Slices: []Slice{{Name: "a", Stamp: 3, UID: "1"}}}
 	b := Slice{Name: "b", Stamp: 9, UID: "1"}
 	svc := Restore(noted)
 	entry, a := Entry{Stamp: 4, UID: "1"}, noted.Slices[0]
@@ -32,7 +33,8 @@ func TestAddedSlice(t *testing.T) {
 	}
 }
 
-// What no list of its owner names counts only while it is on the broker. Otherwise a member could make others hold more than its quota.
+// What no list of its owner names counts only while it is on the broker. Otherwise a member could make others hold more
+// than its quota.
 func TestUnlisted(t *testing.T) {
 	a, b := Slice{Name: "a", Stamp: 3, UID: "1"}, Slice{Name: "b", Stamp: 9, UID: "1"}
 	step := func(n Noted, e Entry, r Record, found ...Slice) Counted {
@@ -40,7 +42,8 @@ func TestUnlisted(t *testing.T) {
 		svc.See(e, r, found)
 		return svc.Count(n, false)
 	}
-	for what, list := range map[string][]string{"slice": {"a"}, "slice beside a listed one that is not there": {"a", "c"}} {
+	for what, list := range map[string][]string{"slice": {"a"},
+		"slice beside a listed one that is not there": {"a", "c"}} {
 		entry, record := Entry{Stamp: 4, UID: "1"}, Record{Stamp: 5, UID: "1", Slices: list}
 		with := step(Noted{}, entry, record, a, b)
 		without := step(with.Noted, entry, record, a)
@@ -50,7 +53,8 @@ func TestUnlisted(t *testing.T) {
 	}
 	noted := step(Noted{}, Entry{Stamp: 4, UID: "1"}, Record{Stamp: 5, UID: "1", Slices: []string{"a"}}, a).Noted
 	for behind, want := range map[Stamp]int{0: 1, 7: 0} {
-		if out := step(noted, Entry{Stamp: 8, UID: "1", Behind: behind}, Record{Stamp: 6, UID: "1", Slices: []string{"c"}}); len(out.Names) != want {
+		if out := step(noted, Entry{Stamp: 8, UID: "1", Behind: behind},
+			Record{Stamp: 6, UID: "1", Slices: []string{"c"}}); len(out.Names) != want {
 			t.Errorf("behind since %s, another slice is listed: imported %v, want %d: a stays until the other is seen, if it may come", behind, out.Names, want)
 		}
 	}

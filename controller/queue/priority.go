@@ -17,9 +17,9 @@ const (
 // backlogTurn makes each eighth key one of the backlog, which would wait for good while keys change all the time.
 const backlogTurn = 8
 
-// priorities is the storage of a workqueue: keys of a higher priority before the others, in turns of the members that changed them, and in turns of
-// their namespaces. A key that is raised, or that another member changes, too, is in several lists, where Pop skips it once it was handed out. The
-// workqueue's lock guards it.
+// priorities is the storage of a workqueue: keys of a higher priority before the others, in turns of the members that
+// changed them, and in turns of their namespaces. A key that is raised, or that another member changes, too, is in
+// several lists, where Pop skips it once it was handed out. The workqueue's lock guards it.
 type priorities struct {
 	of    func(types.NamespacedName) (Priority, []string)
 	lists [none]line

@@ -26,12 +26,18 @@ func TestTurns(t *testing.T) {
 		{"live before the backlog", []event{{key: "shop/a", priority: Backlog}, {key: "shop/b"}}, "shop/b shop/a"},
 		{"a raised key once", []event{{key: "shop/a", priority: Backlog}, {key: "shop/b"}, {key: "shop/a"}}, "shop/b shop/a"},
 		{"another namespace", []event{{key: "more", n: 9}, {key: "shop/a"}}, "many/0 shop/a many/1 many/2"},
-		{"another member", []event{{key: "more", n: 9, member: "east"}, {key: "more2", n: 9, member: "east"}, {key: "shop/a", member: "west"}}, "many/0 shop/a many2/0 many/1"},
-		{"a key of two members once", []event{{key: "more", n: 9, member: "east"}, {key: "many/8", member: "west"}}, "many/0 many/8 many/1 many/2 many/3 many/4 many/5 many/6 many/7"},
-		{"the backlog has a turn", []event{{key: "more", n: 9}, {key: "shop/a", priority: Backlog}}, "many/0 many/1 many/2 many/3 many/4 many/5 many/6 shop/a many/7 many/8"},
+		{"another member", []event{{key: "more", n: 9, member: "east"}, {key: "more2", n: 9, member: "east"},
+			{key: "shop/a", member: "west"}}, "many/0 shop/a many2/0 many/1"},
+		{"a key of two members once", []event{{key: "more", n: 9, member: "east"}, {key: "many/8", member: "west"}},
+			"many/0 many/8 many/1 many/2 many/3 many/4 many/5 many/6 many/7"},
+		{"the backlog has a turn", []event{{key: "more", n: 9}, {key: "shop/a", priority: Backlog}},
+			"many/0 many/1 many/2 many/3 many/4 many/5 many/6 shop/a many/7 many/8"},
 	} {
 		of := make(map[types.NamespacedName]event)
-		p := newPriorities(func(key types.NamespacedName) (Priority, []string) { return of[key].priority, []string{of[key].member} })
+		p := newPriorities(func(key types.NamespacedName) (Priority, []string) {
+			return of[key].priority,
+				[]string{of[key].member}
+		})
 		add := func(text string, e event) {
 			namespace, name, _ := strings.Cut(text, "/")
 			key := types.NamespacedName{Namespace: namespace, Name: name}

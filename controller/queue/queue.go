@@ -1,9 +1,9 @@
 // Package queue holds the keyed queue that both reconcilers work from (docs/spec/controller.md 10.3).
 //
-// Client-go's workqueue does what it can: it hands each key to one worker at a time, and its rate limiter counts failures.
-// Its delaying queue does not do for the rest. A delay there can be shortened but not extended, which debouncing needs; its
-// Done queues a key that changed meanwhile at once, without a delay; and ShutDown does not wait for its goroutine. So this
-// package keeps the time of each key, and adds a key to the workqueue only when it is due.
+// Client-go's workqueue does what it can: it hands each key to one worker at a time, and its rate limiter counts
+// failures. Its delaying queue does not do for the rest. A delay there can be shortened but not extended, which
+// debouncing needs; its Done queues a key that changed meanwhile at once, without a delay; and ShutDown does not wait
+// for its goroutine. So this package keeps the time of each key, and adds a key to the workqueue only when it is due.
 package queue
 
 import (
@@ -24,13 +24,14 @@ import (
 
 // The timing of queues.
 const (
-	workers     = 8                      // of each queue
-	debounce    = 300 * time.Millisecond // after the last event of a key
-	maxDelay    = 2 * time.Second        // after the first event of a key that waits
-	urgentDelay = 50 * time.Millisecond  // after the first urgent event of a key that waits: others often follow it at once
-	minBackOff  = 50 * time.Millisecond  // after the first failure; doubled by each that follows
-	maxBackOff  = time.Minute            //
-	itemTimeout = 2 * time.Minute        // of one run for one key
+	workers  = 8                      // of each queue
+	debounce = 300 * time.Millisecond // after the last event of a key
+	maxDelay = 2 * time.Second        // after the first event of a key that waits
+	// after the first urgent event of a key that waits: others often follow it at once
+	urgentDelay = 50 * time.Millisecond
+	minBackOff  = 50 * time.Millisecond // after the first failure; doubled by each that follows
+	maxBackOff  = time.Minute           //
+	itemTimeout = 2 * time.Minute       // of one run for one key
 )
 
 // Bounds of the log of one key's failures, until it succeeds.
@@ -48,8 +49,8 @@ type Config struct {
 	Log  logging.Logger
 	// Failed is called after each run that failed, Panicked when it panicked. Neither may be nil.
 	Failed, Panicked func()
-	// Expected reports an error that does not count as a failure and is not logged, though the key is retried: work that was
-	// cut off by the end of a term. nil means that no error is.
+	// Expected reports an error that does not count as a failure and is not logged, though the key is retried: work that
+	// was cut off by the end of a term. nil means that no error is.
 	Expected func(error) bool
 }
 
@@ -64,13 +65,14 @@ type Work func(context.Context, types.NamespacedName) error
 //	   │ 300 ms without event  │   └── failed, or added while it ran ──────┘    │
 //	   └────────────────── resting ◀────────────────── succeeded ───────────────┘
 //
-// An absent key is due as soon as it is added. A resting one ran less than 300 ms ago: it is due 300 ms after its last event by one member, if
-// another one caused none of its events, but at most 2 s after its first and 50 ms after its first urgent one. A key that failed is due after a back-off from 50 ms to one minute, or for an event that
-// comes meanwhile. Every event is followed by a run that begins after it.
+// An absent key is due as soon as it is added. A resting one ran less than 300 ms ago: it is due 300 ms after its last
+// event by one member, if another one caused none of its events, but at most 2 s after its first and 50 ms after its
+// first urgent one. A key that failed is due after a back-off from 50 ms to one minute, or for an event that comes
+// meanwhile. Every event is followed by a run that begins after it.
 //
-// Queued keys are in the workqueue, those of priority [Live] first, in turns of the members that changed them and of their namespaces: so the many changes of one
-// do not delay those of another. Timers move waiting keys, workers the others. Its methods
-// may be called by several goroutines, and before Run.
+// Queued keys are in the workqueue, those of priority [Live] first, in turns of the members that changed them and of
+// their namespaces: so the many changes of one do not delay those of another. Timers move waiting keys, workers the
+// others. Its methods may be called by several goroutines, and before Run.
 type Queue struct {
 	cfg     Config
 	ready   workqueue.TypedInterface[types.NamespacedName] // Add and Done are called with mu held
@@ -124,7 +126,8 @@ func New(cfg Config) *Queue {
 		keys:    make(map[types.NamespacedName]*entry),
 	}
 	q.logged.Limit = maxLogged
-	q.ready = workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[types.NamespacedName]{Queue: newPriorities(q.priority)})
+	q.ready = workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[types.NamespacedName]{Queue: newPriorities(
+		q.priority)})
 	return q
 }
 
@@ -141,8 +144,8 @@ func (q *Queue) AddOf(member string, key types.NamespacedName, p Priority) {
 	q.add(q.entry(key), member, p, time.Now())
 }
 
-// AddAll notes an event of each of the keys, behind all that changed. The function that it returns reports, until the next AddAll, whether each was
-// run since. A run may have failed.
+// AddAll notes an event of each of the keys, behind all that changed. The function that it returns reports, until the
+// next AddAll, whether each was run since. A run may have failed.
 func (q *Queue) AddAll(keys []types.NamespacedName) (tried func() bool) {
 	awaited := make(map[types.NamespacedName]bool, len(keys))
 	q.mu.Lock()
@@ -159,7 +162,8 @@ func (q *Queue) AddAll(keys []types.NamespacedName) (tried func() bool) {
 	}
 }
 
-// AddUrgent is AddOf for a change that must not wait for those that still follow. The key is not handed out before others that are queued.
+// AddUrgent is AddOf for a change that must not wait for those that still follow. The key is not handed out before
+// others that are queued.
 func (q *Queue) AddUrgent(member string, key types.NamespacedName) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -173,7 +177,8 @@ func (q *Queue) AddUrgent(member string, key types.NamespacedName) {
 // add notes an event of now.
 func (q *Queue) add(e *entry, member string, p Priority, now time.Time) {
 	key := e.key
-	if e.first.IsZero() || len(e.members) == 0 || slices.Equal(e.members, []string{member}) { // those of others do not prolong the wait
+	// those of others do not prolong the wait
+	if e.first.IsZero() || len(e.members) == 0 || slices.Equal(e.members, []string{member}) {
 		e.last = now
 	}
 	if e.first.IsZero() {
@@ -239,7 +244,8 @@ func (q *Queue) addAfter(e *entry, d time.Duration) {
 	}
 }
 
-// Waiting returns how many keys wait for a run that an event or a failure asks for, and for how long the oldest has waited.
+// Waiting returns how many keys wait for a run that an event or a failure asks for, and for how long the oldest has
+// waited.
 func (q *Queue) Waiting() (depth int, age time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -253,7 +259,8 @@ func (q *Queue) Waiting() (depth int, age time.Duration) {
 	return depth, age
 }
 
-// Run does the work for each key that is due until ctx ends. It returns nil when the last worker is done. It is called once.
+// Run does the work for each key that is due until ctx ends. It returns nil when the last worker is done. It is called
+// once.
 func (q *Queue) Run(ctx context.Context, do Work) error {
 	stop := context.AfterFunc(ctx, q.ready.ShutDown)
 	defer stop()
@@ -314,8 +321,8 @@ func (q *Queue) report(ctx context.Context, key types.NamespacedName, err error)
 	}
 }
 
-// start moves a key from queued to running. It reports false, and gives the key back, when ctx has ended and for a key that
-// the workqueue handed out twice: raising the priority of one that was just taken queues it again.
+// start moves a key from queued to running. It reports false, and gives the key back, when ctx has ended and for a key
+// that the workqueue handed out twice: raising the priority of one that was just taken queues it again.
 func (q *Queue) start(ctx context.Context, key types.NamespacedName) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -93,14 +93,19 @@ func TestDebounce(t *testing.T) {
 		{name: "long apart", adds: []int{0, 300, 1000}, want: "0 300 1000"},
 		{name: "a second one soon is debounced", adds: []int{0, 100}, want: "0 400"},
 		{name: "each further one delays it", adds: []int{0, 100, 350, 600}, want: "0 900"},
-		{name: "for at most 2 s", adds: []int{0, 200, 400, 600, 800, 1000, 1200, 1400, 1600, 1800, 2000, 2100}, want: "0 2200"},
-		{name: "those of another member do not delay it", adds: []int{0, 100, 200, 300, 390}, others: []int{200, 300, 390}, want: "0 400"},
+		{name: "for at most 2 s", adds: []int{0, 200, 400, 600, 800, 1000, 1200, 1400, 1600, 1800, 2000, 2100},
+			want: "0 2200"},
+		{name: "those of another member do not delay it", adds: []int{0, 100, 200, 300, 390}, others: []int{200, 300, 390},
+			want: "0 400"},
 		{name: "nor once it joins them", adds: []int{0, 100, 200, 300, 390}, others: []int{100, 300, 390}, want: "0 400"},
 		{name: "an urgent one does not wait for others", adds: []int{0, 100, 150, 180}, urgent: []int{150}, want: "0 200"},
-		{name: "but for those that follow at once", adds: []int{0, 100, 120, 140, 160}, urgent: []int{100, 120, 160}, want: "0 150 210"},
+		{name: "but for those that follow at once", adds: []int{0, 100, 120, 140, 160}, urgent: []int{100, 120, 160},
+			want: "0 150 210"},
 		{name: "what is next is debounced again", adds: []int{0, 100, 200}, urgent: []int{100}, want: "0 150 500"},
-		{name: "an urgent one just before the run has it wait for those that follow at once", adds: []int{0, 100, 390}, urgent: []int{390}, want: "0 440"},
-		{name: "an urgent one brings forward what waits for more", adds: []int{0, 200, 400, 600, 800}, urgent: []int{800}, want: "0 850"},
+		{name: "an urgent one just before the run has it wait for those that follow at once", adds: []int{0, 100, 390},
+			urgent: []int{390}, want: "0 440"},
+		{name: "an urgent one brings forward what waits for more", adds: []int{0, 200, 400, 600, 800}, urgent: []int{800},
+			want: "0 850"},
 		{name: "after a burst the next runs at once", adds: []int{0, 100, 800}, want: "0 400 800"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -202,7 +207,8 @@ func TestFailuresAreLoggedWithinBounds(t *testing.T) {
 	})
 }
 
-// Live changes do not wait behind the backlog of a start (docs/spec/controller.md 10.3): they are among the first that are handed out.
+// Live changes do not wait behind the backlog of a start (docs/spec/controller.md 10.3): they are among the first that
+// are handed out.
 func TestPriorities(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := newObserved()
@@ -275,8 +281,8 @@ func TestAddAfter(t *testing.T) {
 	})
 }
 
-// The laws of a queue, under any interleaving: each event is followed by a run that begins after it, at most 2 s later if a
-// worker is free; a key is in one worker at a time; and in the end nothing is left.
+// The laws of a queue, under any interleaving: each event is followed by a run that begins after it, at most 2 s later
+// if a worker is free; a key is in one worker at a time; and in the end nothing is left.
 func TestLaws(t *testing.T) {
 	const longest = 100 * time.Millisecond // run
 	for seed := range uint64(200) {
@@ -381,12 +387,13 @@ func TestRunEnds(t *testing.T) {
 	})
 }
 
-// What AddAll added has been tried once a run that began later has ended, be it that it failed: a run that is under way does not count, nor does one of what is
-// added later. What waits for the end of a back-off is run at once.
+// What AddAll added has been tried once a run that began later has ended, be it that it failed: a run that is under way
+// does not count, nor does one of what is added later. What waits for the end of a back-off is run at once.
 func TestAddAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := newObserved()
-		begun, goOn := make(chan types.NamespacedName), map[string]chan error{"failing": make(chan error), "running": make(chan error)}
+		begun, goOn := make(chan types.NamespacedName), map[string]chan error{"failing": make(chan error),
+			"running": make(chan error)}
 		end := o.start(t, func(_ context.Context, svc types.NamespacedName) error {
 			begun <- svc
 			return <-goOn[svc.Name]

@@ -45,13 +45,14 @@ type ExpiryConfig struct {
 	OnExpiry  liveness.OnExpiry
 	Log       logging.Logger
 	Barrier   *logging.Barrier // nil counts and logs no panic
-	// Requeue reconciles imports again. The returned function reports whether each was reconciled; the next call of Requeue ends that.
+	// Requeue reconciles imports again. The returned function reports whether each was reconciled; the next call of
+	// Requeue ends that.
 	Requeue func([]types.NamespacedName) (tried func() bool)
 }
 
-// An Expiry decides periodically which members are silent (docs/spec/controller.md 8). It passes the heartbeats of the others, and the echo of our own,
-// to package liveness, which holds the rule, and requeues the services of members whose state changes. It notes the silent members before it acts, for
-// the next process.
+// An Expiry decides periodically which members are silent (docs/spec/controller.md 8). It passes the heartbeats of the
+// others, and the echo of our own, to package liveness, which holds the rule, and requeues the services of members
+// whose state changes. It notes the silent members before it acts, for the next process.
 //
 // [Expiry.Run] is the only writer; the other methods may be called by several goroutines.
 type Expiry struct {
@@ -75,7 +76,8 @@ func NewExpiry(ctx context.Context, cfg ExpiryConfig) (*Expiry, error) {
 	cfg.Barrier = cmp.Or(cfg.Barrier, &logging.Barrier{})
 	e := &Expiry{
 		ExpiryConfig: cfg, known: make(map[string]time.Time), relisted: make(map[string]relist),
-		note: member.LeaseNote{Cluster: cfg.Member, Namespace: cfg.Namespace, Lease: wellknown.ControllerLease, Key: wellknown.AnnotationSilent},
+		note: member.LeaseNote{Cluster: cfg.Member, Namespace: cfg.Namespace, Lease: wellknown.ControllerLease,
+			Key: wellknown.AnnotationSilent},
 	}
 	if e.TTL() <= 0 {
 		return e, nil
@@ -111,8 +113,8 @@ func (e *Expiry) Run(ctx context.Context) error {
 				}
 			})
 		}
-		// Often enough to notice a lost link, and a dead member in time. With a thousand members, whose TTLs are longer, each second would
-		// take half a percent of a core.
+		// Often enough to notice a lost link, and a dead member in time. With a thousand members, whose TTLs are longer, each
+		// second would take half a percent of a core.
 		pause := max(min(time.Second, ttl/10), time.Duration(len(e.known))*costOfMember)
 		select {
 		case <-ctx.Done():
@@ -122,7 +124,8 @@ func (e *Expiry) Run(ctx context.Context) error {
 	}
 }
 
-// evaluate applies the rule, notes the silent members, and requeues the imports that change. If the note fails, nothing changes.
+// evaluate applies the rule, notes the silent members, and requeues the imports that change. If the note fails, nothing
+// changes.
 func (e *Expiry) evaluate(ctx context.Context, now time.Time) (err error) {
 	in := e.inputs(now)
 	e.Freezes.Set(OwnHeartbeat, e.withheld(now, in.TTL))
@@ -174,9 +177,9 @@ func (e *Expiry) forgetRelists(back []liveness.Member) {
 	})
 }
 
-// isBack reports whether the caches are as new as a list of a silent member's objects, and its heartbeat on the broker counts before and after that
-// list. Then the caches hold nothing from before the silence. It asks once a second at first, ever more seldom then, and not while imports are
-// suspended.
+// isBack reports whether the caches are as new as a list of a silent member's objects, and its heartbeat on the broker
+// counts before and after that list. Then the caches hold nothing from before the silence. It asks once a second at
+// first, ever more seldom then, and not while imports are suspended.
 func (e *Expiry) isBack(ctx context.Context, m liveness.Member, p protocol.Peer, now time.Time) (bool, error) {
 	next, due := e.relisted[m.Cluster].next(now)
 	if !due || e.Freezes.Suspended(Import) != "" {
@@ -203,7 +206,9 @@ func (e *Expiry) isBack(ctx context.Context, m liveness.Member, p protocol.Peer,
 // save writes the note if it changes, and once a minute, since the Lease may be a new one.
 func (e *Expiry) save(ctx context.Context, was, next liveness.Result, now time.Time) error {
 	before, after := was.Silences(), next.Silences()
-	same := maps.EqualFunc(before, after, func(a, b liveness.Silence) bool { return a.Since.Equal(b.Since) && a.Seen == b.Seen })
+	same := maps.EqualFunc(before, after, func(a, b liveness.Silence) bool {
+		return a.Since.Equal(b.Since) && a.Seen == b.Seen
+	})
 	if same && (len(after) == 0 || now.Sub(e.saved) < time.Minute) {
 		return nil
 	}
@@ -252,7 +257,8 @@ func (e *Expiry) withheld(now time.Time, ttl time.Duration) string {
 	if !e.echo.Missing(now, ttl) {
 		return ""
 	}
-	return fmt.Sprintf("for %s no heartbeat of this cluster was both written to the broker and seen there: no other member expires", ttl/2)
+	return fmt.Sprintf(
+		"for %s no heartbeat of this cluster was both written to the broker and seen there: no other member expires", ttl/2)
 }
 
 func (e *Expiry) report(m liveness.Member, silent bool, ttl time.Duration) {

@@ -1,5 +1,5 @@
-// Package safety keeps a member from acting while it does not know the state of the clusterset. A broker that was replaced must not empty its
-// members (docs/spec/controller.md 8).
+// Package safety keeps a member from acting while it does not know the state of the clusterset. A broker that was
+// replaced must not empty its members (docs/spec/controller.md 8).
 //
 //	broker, credential, caches --> [Freezes]   reasons that suspend operations until they clear
 //	heartbeats of the members  --> [Expiry]    whose endpoints count no more?
@@ -46,21 +46,24 @@ const (
 	Beat                         // heartbeats
 )
 
-// reasons has the label "reason" of metric frozen and what is suspended, also in the words of docs/spec/controller.md 8.7.
+// reasons has the label "reason" of metric frozen and what is suspended, also in the words of docs/spec/controller.md
+// 8.7.
 var reasons = [end]struct {
 	label    string
 	suspends Operation
 	words    string
 }{
-	NotSynced:      {"not_synced", Import, "removals, and writes that follow from the broker"},
-	BrokerIdentity: {"broker_identity", Export | Import | Beat, "removals, writes that follow from the broker, exports, heartbeats"},
-	BrokerEmpty:    {"broker_empty", Export | Import | Beat, "removals, writes that follow from the broker, exports, heartbeats"},
-	Credential:     {"credential", Export, "exports"},
-	OldMember:      {"old_member", 0, "nothing"},
-	LostMembers:    {"lost_members", 0, "nothing"},
-	Blind:          {"blind", 0, "nothing"},
-	ExportKind:     {"export_kind", 0, "nothing"},
-	OwnHeartbeat:   {"own_heartbeat", 0, "expiry"},
+	NotSynced: {"not_synced", Import, "removals, and writes that follow from the broker"},
+	BrokerIdentity: {"broker_identity", Export | Import | Beat,
+		"removals, writes that follow from the broker, exports, heartbeats"},
+	BrokerEmpty: {"broker_empty", Export | Import | Beat,
+		"removals, writes that follow from the broker, exports, heartbeats"},
+	Credential:   {"credential", Export, "exports"},
+	OldMember:    {"old_member", 0, "nothing"},
+	LostMembers:  {"lost_members", 0, "nothing"},
+	Blind:        {"blind", 0, "nothing"},
+	ExportKind:   {"export_kind", 0, "nothing"},
+	OwnHeartbeat: {"own_heartbeat", 0, "expiry"},
 }
 
 // String is the reason as in metrics and logs, "" for none.
@@ -74,8 +77,8 @@ func Reasons() (all []Reason) {
 	return all
 }
 
-// Freezes are the freeze reasons in force. Each part of the controller sets and clears the reasons that it detects; exporter
-// and importer ask before they act. The methods may be called by several goroutines.
+// Freezes are the freeze reasons in force. Each part of the controller sets and clears the reasons that it detects;
+// exporter and importer ask before they act. The methods may be called by several goroutines.
 type Freezes struct {
 	log     logging.Logger
 	metrics *metrics.Metrics
@@ -97,13 +100,14 @@ type Freeze struct {
 // StopsImports reports whether an import may lack something because of f.
 func (f Freeze) StopsImports() bool { return reasons[f.Reason].suspends&Import != 0 }
 
-// NewFreezes returns Freezes without a reason in force. changed is called each time that a reason comes into force or clears.
+// NewFreezes returns Freezes without a reason in force. changed is called each time that a reason comes into force or
+// clears.
 func NewFreezes(log logging.Logger, m *metrics.Metrics, changed func()) *Freezes {
 	return &Freezes{log: log, metrics: m, changed: changed, force: make(map[Reason]Freeze)}
 }
 
-// Set puts r into force with a detail, one phrase for people, or clears it if detail is empty. The detail is logged when r
-// comes into force; later details replace it without a log line.
+// Set puts r into force with a detail, one phrase for people, or clears it if detail is empty. The detail is logged
+// when r comes into force; later details replace it without a log line.
 func (f *Freezes) Set(r Reason, detail string) {
 	f.SetFor(r, reason.Of(reason.Frozen, r.String()), detail)
 }

@@ -84,7 +84,8 @@ func TestFreezes(t *testing.T) {
 		f.Set(r, "first")
 		first := f.InForce()
 		f.Set(r, "second")
-		if in := f.InForce(); len(first) != 1 || len(in) != 1 || in[0].Reason != r || in[0].Suspends == "" || in[0].Since.IsZero() || !in[0].Since.Equal(first[0].Since) ||
+		if in := f.InForce(); len(first) != 1 || len(in) != 1 || in[0].Reason != r || in[0].Suspends == "" ||
+			in[0].Since.IsZero() || !in[0].Since.Equal(first[0].Since) ||
 			in[0].Detail != "second" {
 			t.Errorf("%s: in force %+v and then %+v: want the second detail, since the first one", r, first, in)
 		}
@@ -93,14 +94,17 @@ func TestFreezes(t *testing.T) {
 		}
 		f.Set(r, "")
 		if f.Any(all...) || changes != 2 || frozen(t, reg, r) != 0 {
-			t.Errorf("%s: frozen = %t, %d changes, metric %v after the end; want false, 2, 0", r, f.Any(r), changes, frozen(t, reg, r))
+			t.Errorf("%s: frozen = %t, %d changes, metric %v after the end; want false, 2, 0", r, f.Any(r), changes,
+				frozen(t, reg, r))
 		}
-		if set, cleared := log.count("frozen ("+r.String()+"): first ["+string(reason.Of(reason.Frozen, r.String()))+"]"), log.count("no longer frozen ("+r.String()+")"); set != 1 || cleared != 1 {
+		if set, cleared := log.count("frozen ("+r.String()+"): first ["+string(reason.Of(reason.Frozen, r.String()))+"]"),
+			log.count("no longer frozen ("+r.String()+")"); set != 1 || cleared != 1 {
 			t.Errorf("%s: logged %d times when set and %d when cleared, want once each:\n%q", r, set, cleared, *log)
 		}
 	}
 	f.SetFor(BrokerIdentity, reason.ClusterCloned, "two")
-	if in := f.InForce(); len(in) != 1 || in[0].Code != reason.ClusterCloned || log.count("frozen (broker_identity): two [cluster-cloned]") != 1 {
+	if in := f.InForce(); len(in) != 1 || in[0].Code != reason.ClusterCloned ||
+		log.count("frozen (broker_identity): two [cluster-cloned]") != 1 {
 		t.Errorf("in force %+v, logged %q: want the code of the cause", in, *log)
 	}
 }

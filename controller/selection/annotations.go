@@ -34,7 +34,8 @@ func (a Affinity) Selectors() (Selectors, error) {
 	case Near:
 		return Selectors{local, same(about.RegionName)}, nil
 	case Remote:
-		return Selectors{{PropertySelector{MatchExpressions: []Expression{{about.ClusterIDName, v1alpha1.NotIn, []string{SameAsImporter}}}}}}, nil
+		return Selectors{{PropertySelector{MatchExpressions: []Expression{{about.ClusterIDName, v1alpha1.NotIn,
+			[]string{SameAsImporter}}}}}}, nil
 	}
 	return nil, fmt.Errorf("affinity %.80q: %w", string(a), ErrAffinity)
 }
@@ -43,8 +44,8 @@ func same(property string) Selector {
 	return Selector{PropertySelector{MatchProperties: map[string]string{property: SameAsImporter}}}
 }
 
-// Of returns the selectors that annotations ask for, and whether they ask for any. The whole list counts before the short forms, ours before
-// that of Cilium.
+// Of returns the selectors that annotations ask for, and whether they ask for any. The whole list counts before the
+// short forms, ours before that of Cilium.
 func Of(annotations map[string]string) (s Selectors, given bool, err error) {
 	if text, ok := annotations[broker.AnnotationSelectors]; ok {
 		if s, err = Parse(text); err != nil {

@@ -5,9 +5,10 @@ import (
 	"time"
 )
 
-// Ranks are the clusters of a service in the order in which they are used: those of the first result, those of the second that are in none
-// before, and so on; the last rank are those that are in no result. So a cluster is in one rank: traffic that went to the second result, or to all
-// clusters, does not go to a cluster of the first one that has just come back.
+// Ranks are the clusters of a service in the order in which they are used: those of the first result, those of the
+// second that are in none before, and so on; the last rank are those that are in no result. So a cluster is in one
+// rank: traffic that went to the second result, or to all clusters, does not go to a cluster of the first one that has
+// just come back.
 type Ranks [][]string
 
 // Ranks returns the ranks of the clusters, which are sorted.
@@ -40,8 +41,9 @@ type Failover struct {
 	since []time.Time // for each rank, since when it has had an endpoint; zero if it has none
 }
 
-// Resume returns a Failover that uses the first rank that has all clusters that are shown: what a controller finds that starts. Clusters may have
-// come to that rank since, and those that are in no rank are gone. If none is shown it uses no rank yet.
+// Resume returns a Failover that uses the first rank that has all clusters that are shown: what a controller finds that
+// starts. Clusters may have come to that rank since, and those that are in no rank are gone. If none is shown it uses
+// no rank yet.
 func Resume(r Ranks, shown []string) Failover {
 	var f Failover
 	left := intersection(shown, r.Clusters(len(r)))
@@ -54,9 +56,10 @@ func Resume(r Ranks, shown []string) Failover {
 	return f
 }
 
-// Next returns the Failover that follows when these clusters, in any order, have an endpoint, and after what time to ask again, 0 for not
-// at all.
-func (f Failover) Next(r Ranks, eligible []string, now time.Time, hold time.Duration) (next Failover, wait time.Duration) {
+// Next returns the Failover that follows when these clusters, in any order, have an endpoint, and after what time to
+// ask again, 0 for not at all.
+func (f Failover) Next(r Ranks, eligible []string, now time.Time, hold time.Duration) (next Failover,
+	wait time.Duration) {
 	next = Failover{used: f.used, since: make([]time.Time, len(r))}
 	best := len(r)
 	for i, clusters := range slices.Backward(r) {

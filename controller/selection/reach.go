@@ -11,8 +11,9 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 )
 
-// ToClusters returns the selectors of the clusters that an export is to reach, by its annotations; nil if it is to reach all
-// (docs/spec/controller.md 3.8). A list of ids stands for selectors with these ids. An error names the bad value and what is wanted.
+// ToClusters returns the selectors of the clusters that an export is to reach, by its annotations; nil if it is to
+// reach all (docs/spec/controller.md 3.8). A list of ids stands for selectors with these ids. An error names the bad
+// value and what is wanted.
 func ToClusters(annotations map[string]string) (Selectors, error) {
 	text, given := annotations[broker.AnnotationToClusters]
 	if !given {
@@ -40,7 +41,9 @@ func parseTo(text string) (Selectors, error) {
 	}
 	for _, sel := range s {
 		if sel.PropertySelector.usesImporter() {
-			return nil, fmt.Errorf("value %s: want one that does not depend on the importing cluster, which is the one that is selected", SameAsImporter)
+			return nil, fmt.Errorf(
+				"value %s: want one that does not depend on the importing cluster, which is the one that is selected",
+				SameAsImporter)
 		}
 	}
 	return s, nil
@@ -53,7 +56,10 @@ func (p PropertySelector) usesImporter() bool {
 			return true
 		}
 	}
-	return slices.ContainsFunc(p.MatchExpressions, func(e Expression) bool { return slices.Contains(e.Values, SameAsImporter) })
+	return slices.ContainsFunc(p.MatchExpressions, func(e Expression) bool {
+		return slices.Contains(e.Values,
+			SameAsImporter)
+	})
 }
 
 // parseIDs reads ids with commas between them. An id that no member has is valid: its cluster may join later.
@@ -64,7 +70,8 @@ func parseIDs(text string) (Selectors, error) {
 	var ids []string
 	for id := range strings.SplitSeq(text, ",") {
 		if id = strings.TrimSpace(id); !broker.IsClusterID(id) {
-			return nil, fmt.Errorf("%.80q: want cluster ids with commas between them, such as east,west, or a JSON list of selectors", id)
+			return nil, fmt.Errorf(
+				"%.80q: want cluster ids with commas between them, such as east,west, or a JSON list of selectors", id)
 		}
 		ids = append(ids, id)
 	}
@@ -79,8 +86,8 @@ func parseIDs(text string) (Selectors, error) {
 	return s, nil
 }
 
-// Reaches reports whether an export of one cluster, whose record says to, reaches another one that has these ClusterProperties. Every export
-// reaches its own cluster.
+// Reaches reports whether an export of one cluster, whose record says to, reaches another one that has these
+// ClusterProperties. Every export reaches its own cluster.
 func Reaches(exporter string, to []v1alpha1.ClusterSelector, id string, properties map[string]string) bool {
 	return len(to) == 0 || id == exporter ||
 		slices.ContainsFunc(FromRecord(to), func(s Selector) bool { return s.PropertySelector.matches(id, properties) })

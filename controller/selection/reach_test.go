@@ -36,7 +36,8 @@ func TestToClusters(t *testing.T) {
 	} {
 		s, err := ToClusters(map[string]string{broker.AnnotationToClusters: tt.text})
 		if tt.err != "" {
-			if err == nil || s != nil || !strings.Contains(err.Error(), tt.err) || !strings.HasPrefix(err.Error(), "annotation "+broker.AnnotationToClusters) {
+			if err == nil || s != nil || !strings.Contains(err.Error(), tt.err) ||
+				!strings.HasPrefix(err.Error(), "annotation "+broker.AnnotationToClusters) {
 				t.Errorf("%s: %v and %v, want no selectors and the error %q", tt.name, s, err, tt.err)
 			}
 			continue

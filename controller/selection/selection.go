@@ -3,9 +3,9 @@
 //	annotations ──▶ Of ──▶ Selectors ──▶ Evaluate ──▶ Results ──▶ Ranks ──▶ Failover.Next ──▶ the clusters in use
 //	                          ClusterProperties ──▲                endpoints, clock ──▲
 //
-// Selectors are an ordered list of preferences over the ClusterProperties of the exporting clusters (KEP-5939). Results have one list of
-// clusters for each selector; they do not depend on endpoints. A Failover takes the first rank of them with an endpoint, at once when the
-// rank in use has none left, and after a time when an earlier one has come back.
+// Selectors are an ordered list of preferences over the ClusterProperties of the exporting clusters (KEP-5939). Results
+// have one list of clusters for each selector; they do not depend on endpoints. A Failover takes the first rank of them
+// with an endpoint, at once when the rank in use has none left, and after a time when an earlier one has come back.
 //
 // The package is pure: the clock is a parameter, and no result depends on the order of a map.
 package selection
@@ -25,15 +25,15 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 )
 
-// SameAsImporter as a value stands for the importing cluster's own value of the key. A cluster without one makes the selector match no
-// cluster.
+// SameAsImporter as a value stands for the importing cluster's own value of the key. A cluster without one makes the
+// selector match no cluster.
 const SameAsImporter = "@SameAsImporter@"
 
 // MaxText bounds the JSON text of a list of selectors, in octets. So a list that has been read fits into a record.
 const MaxText = broker.MaxSelectorSize
 
-// maxResults bounds the JSON text of results, but for the brackets, in octets: about 1,000 clusters with the longest ids. It is one of the
-// annotations of an import, which have at most 256 KiB together.
+// maxResults bounds the JSON text of results, but for the brackets, in octets: about 1,000 clusters with the longest
+// ids. It is one of the annotations of an import, which have at most 256 KiB together.
 const maxResults = 64 << 10
 
 // A Selector matches the clusters that meet all of its requirements.
@@ -47,7 +47,8 @@ type PropertySelector struct {
 	MatchExpressions []Expression      `json:"matchExpressions,omitempty"`
 }
 
-// An Expression is a requirement on one ClusterProperty. As in a label selector, NotIn also matches a cluster without it.
+// An Expression is a requirement on one ClusterProperty. As in a label selector, NotIn also matches a cluster without
+// it.
 type Expression struct {
 	Key      string                    `json:"key"`
 	Operator v1alpha1.PropertyOperator `json:"operator"`
@@ -57,7 +58,8 @@ type Expression struct {
 // Selectors are preferences, the first one first. After the last follow all clusters. An empty list prefers none.
 type Selectors []Selector
 
-// Parse reads a list of selectors, the JSON of spec.clusterSelectors of KEP-5939. The error names the bad value and what is wanted.
+// Parse reads a list of selectors, the JSON of spec.clusterSelectors of KEP-5939. The error names the bad value and
+// what is wanted.
 func Parse(text string) (Selectors, error) {
 	if len(text) > MaxText {
 		return nil, fmt.Errorf("%d octets: want at most %d", len(text), MaxText)
@@ -95,7 +97,8 @@ func (s Selectors) Record() []v1alpha1.ClusterSelector {
 	for _, sel := range s {
 		entry := v1alpha1.ClusterSelector{}
 		for _, name := range slices.Sorted(maps.Keys(sel.PropertySelector.MatchProperties)) {
-			entry.MatchProperties = append(entry.MatchProperties, v1alpha1.Property{Name: name, Value: sel.PropertySelector.MatchProperties[name]})
+			entry.MatchProperties = append(entry.MatchProperties,
+				v1alpha1.Property{Name: name, Value: sel.PropertySelector.MatchProperties[name]})
 		}
 		for _, e := range sel.PropertySelector.MatchExpressions {
 			entry.MatchExpressions = append(entry.MatchExpressions, v1alpha1.PropertyExpression{
@@ -125,11 +128,12 @@ func FromRecord(list []v1alpha1.ClusterSelector) Selectors {
 	return s
 }
 
-// Results are the clusters that each selector matches, sorted, in the order of the selectors. They fit into an annotation: see [Results.bounded].
+// Results are the clusters that each selector matches, sorted, in the order of the selectors. They fit into an
+// annotation: see [Results.bounded].
 type Results [][]string
 
-// Evaluate returns what the selectors match. clusters has the ClusterProperties of each exporting cluster by its id, importer those of the
-// importing one. Whatever its properties say, a cluster has its own id.
+// Evaluate returns what the selectors match. clusters has the ClusterProperties of each exporting cluster by its id,
+// importer those of the importing one. Whatever its properties say, a cluster has its own id.
 func (s Selectors) Evaluate(clusters map[string]map[string]string, importer map[string]string) Results {
 	results := make(Results, len(s))
 	ids := slices.Sorted(maps.Keys(clusters))
@@ -148,8 +152,8 @@ func (s Selectors) Evaluate(clusters map[string]map[string]string, importer map[
 	return results.bounded()
 }
 
-// bounded returns results whose text fits into an annotation. If they are too long, each cluster stays in the first result that has it, which makes
-// the same ranks; of these, clusters beyond [maxResults] are in no result.
+// bounded returns results whose text fits into an annotation. If they are too long, each cluster stays in the first
+// result that has it, which makes the same ranks; of these, clusters beyond [maxResults] are in no result.
 func (r Results) bounded() Results {
 	if r.size() <= maxResults {
 		return r

@@ -73,8 +73,10 @@ func TestOf(t *testing.T) {
 		{"none", map[string]string{"a": "b"}, "", ""},
 		{"local", map[string]string{"clusterset-dns.io/affinity": "local"}, local, ""},
 		{"Cilium", map[string]string{"service.cilium.io/affinity": "local"}, local, ""},
-		{"ours before Cilium's", map[string]string{"service.cilium.io/affinity": "remote", "clusterset-dns.io/affinity": "local"}, local, ""},
-		{"selectors before affinity", map[string]string{"clusterset-dns.io/cluster-selectors": "[]", "clusterset-dns.io/affinity": "local"}, "[]", ""},
+		{"ours before Cilium's", map[string]string{"service.cilium.io/affinity": "remote",
+			"clusterset-dns.io/affinity": "local"}, local, ""},
+		{"selectors before affinity", map[string]string{"clusterset-dns.io/cluster-selectors": "[]",
+			"clusterset-dns.io/affinity": "local"}, "[]", ""},
 		{"no preference", map[string]string{"clusterset-dns.io/affinity": "none"}, "[]", ""},
 		{"unknown", map[string]string{"clusterset-dns.io/affinity": "near"}, "", `annotation clusterset-dns.io/affinity: affinity "near": want local, region, remote or none`},
 	} {
@@ -97,7 +99,8 @@ func TestOf(t *testing.T) {
 func TestEvaluate(t *testing.T) {
 	importer := map[string]string{about.ClusterIDName: "east", about.RegionName: "eu"}
 	clusters := map[string]map[string]string{
-		"east": {about.RegionName: "eu", "tier": "gold"}, "north": {about.RegionName: "eu"}, "south": {}, "west": {about.RegionName: "us", about.ClusterIDName: "east"},
+		"east": {about.RegionName: "eu", "tier": "gold"}, "north": {about.RegionName: "eu"}, "south": {},
+		"west": {about.RegionName: "us", about.ClusterIDName: "east"},
 	}
 	near, _ := Near.Selectors()
 	remote, _ := Remote.Selectors()
@@ -124,8 +127,9 @@ func TestEvaluate(t *testing.T) {
 	}
 }
 
-// The results of any selectors fit into an annotation beside all else, of however many clusters: if they are too long, each cluster is in one of
-// them at most, and those beyond a bound are in none. The ranks of all that fit stay the same.
+// The results of any selectors fit into an annotation beside all else, of however many clusters: if they are too long,
+// each cluster is in one of them at most, and those beyond a bound are in none. The ranks of all that fit stay the
+// same.
 func TestResultsAreBounded(t *testing.T) {
 	clusters := make(map[string]map[string]string)
 	for i := range 5000 {
@@ -139,7 +143,8 @@ func TestResultsAreBounded(t *testing.T) {
 		t.Errorf("results of %d clusters have %d octets, want %d", len(clusters), got, maxResults)
 	}
 	if !slices.Equal(results[0], []string{"first"}) || len(results[2]) > 0 {
-		t.Errorf("results begin with %q and end with %d clusters, want those of the first selectors", results[0], len(results[2]))
+		t.Errorf("results begin with %q and end with %d clusters, want those of the first selectors", results[0],
+			len(results[2]))
 	}
 
 	few := make(map[string]map[string]string)
@@ -153,8 +158,10 @@ func TestResultsAreBounded(t *testing.T) {
 		t.Errorf("results of two selectors = %d and %d clusters, want all matches of both", len(two[0]), len(two[1]))
 	}
 	sixteen := selectors.Evaluate(few, nil)
-	if got, want := sixteen.Ranks(ids), two.Ranks(ids); !reflect.DeepEqual(got[:2], want[:2]) || len(sixteen[2]) > 0 || len(sixteen.String()) > maxResults {
-		t.Errorf("16 results of 100 clusters have %d octets and the ranks %q, want %q in %d octets", len(sixteen.String()), got[:2], want[:2], maxResults)
+	if got, want := sixteen.Ranks(ids), two.Ranks(ids); !reflect.DeepEqual(got[:2], want[:2]) || len(sixteen[2]) > 0 ||
+		len(sixteen.String()) > maxResults {
+		t.Errorf("16 results of 100 clusters have %d octets and the ranks %q, want %q in %d octets", len(sixteen.String()),
+			got[:2], want[:2], maxResults)
 	}
 }
 
@@ -168,9 +175,11 @@ func TestFailover(t *testing.T) {
 		{"the first rank", "0: east north west -> 0"},
 		{"at once to the next, and further", "0: east north west -> 0; 1: north west -> 1; 2: west -> 3"},
 		{"back after the hold", "0: north -> 1; 5: east north -> 1+10; 14: east north -> 1+1; 15: east north -> 0"},
-		{"a cluster that flaps", "0: north -> 1; 5: east north -> 1+10; 9: north -> 1; 12: east north -> 1+10; 21: east north -> 1+1; 22: east north -> 0"},
+		{"a cluster that flaps",
+			"0: north -> 1; 5: east north -> 1+10; 9: north -> 1; 12: east north -> 1+10; 21: east north -> 1+1; 22: east north -> 0"},
 		{"back at once if the others are gone", "0: north -> 1; 5: east north -> 1+10; 6: east -> 0"},
-		{"one rank after the other", "0: west -> 3; 1: north west -> 3+10; 5: east north west -> 3+6; 11: east north west -> 1+4; 15: east north west -> 0"},
+		{"one rank after the other",
+			"0: west -> 3; 1: north west -> 3+10; 5: east north west -> 3+6; 11: east north west -> 1+4; 15: east north west -> 0"},
 		{"nothing anywhere, at last all clusters", "0: -> 4; 1: east -> 0; 2: -> 4"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -224,7 +233,8 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// FuzzParse: no text makes Parse or Evaluate panic; what is accepted reads back the same, and its results are clusters that exist, sorted.
+// FuzzParse: no text makes Parse or Evaluate panic; what is accepted reads back the same, and its results are clusters
+// that exist, sorted.
 func FuzzParse(f *testing.F) {
 	for _, a := range []Affinity{None, Local, Near, Remote} {
 		s, err := a.Selectors()

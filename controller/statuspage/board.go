@@ -25,8 +25,8 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/safety"
 )
 
-// A Board has what the page shows of this instance: what it does, and while it leads the parts that know the rest. Its methods may be called
-// by several goroutines.
+// A Board has what the page shows of this instance: what it does, and while it leads the parts that know the rest. Its
+// methods may be called by several goroutines.
 type Board struct {
 	instance, version string
 
@@ -73,7 +73,8 @@ func (b *Board) Status(q page.Query) page.Status {
 	s.Cluster = p.Membership.Status().ClusterID
 	s.Broker = page.Link{Connected: link.Link, Membership: link.Membership.String(), Detail: link.Detail}
 	for _, f := range p.Freezes.InForce() {
-		s.Frozen = append(s.Frozen, page.Freeze{Reason: f.Reason.String(), Code: string(f.Code), Detail: f.Detail, Suspends: f.Suspends, Since: f.Since})
+		s.Frozen = append(s.Frozen, page.Freeze{Reason: f.Reason.String(), Code: string(f.Code), Detail: f.Detail,
+			Suspends: f.Suspends, Since: f.Since})
 	}
 	p.addServices(&s, q)
 	p.addConflicts(&s)
@@ -171,9 +172,11 @@ func (p *Parts) service(svc types.NamespacedName) page.Service {
 }
 
 // stateOf says in a few words what is wrong with a service in this cluster, or that it is ready.
-func (p *Parts) stateOf(svc types.NamespacedName, imp *mcsv1beta1.ServiceImport, conditions []metav1.Condition) (state string, ok bool) {
+func (p *Parts) stateOf(svc types.NamespacedName, imp *mcsv1beta1.ServiceImport,
+	conditions []metav1.Condition) (state string, ok bool) {
 	if exp := p.Member.Export(svc); exp != nil {
-		for _, name := range []mcsv1beta1.ServiceExportConditionType{mcsv1beta1.ServiceExportConditionValid, mcsv1beta1.ServiceExportConditionReady} {
+		for _, name := range []mcsv1beta1.ServiceExportConditionType{mcsv1beta1.ServiceExportConditionValid,
+			mcsv1beta1.ServiceExportConditionReady} {
 			if c := meta.FindStatusCondition(exp.Status.Conditions, string(name)); c != nil && c.Status != metav1.ConditionTrue {
 				return fmt.Sprintf("export: %s: %s", c.Reason, c.Message), false
 			}

@@ -22,7 +22,8 @@ const (
 	drainTime   = 5 * time.Second // for requests that are being answered at the end, at most
 )
 
-// A Server serves the page over HTTP. Nothing of the controller depends on it: an address that cannot be listened on is logged and tried again.
+// A Server serves the page over HTTP. Nothing of the controller depends on it: an address that cannot be listened on is
+// logged and tried again.
 type Server struct {
 	address netip.AddrPort
 	status  func(page.Query) page.Status
@@ -32,7 +33,8 @@ type Server struct {
 }
 
 // New returns a Server at an address. status returns what is shown; a panic in it is logged and counted by barrier.
-func New(address netip.AddrPort, status func(page.Query) page.Status, log logging.Logger, barrier *logging.Barrier) *Server {
+func New(address netip.AddrPort, status func(page.Query) page.Status, log logging.Logger,
+	barrier *logging.Barrier) *Server {
 	return &Server{address: address, status: status, log: log, barrier: barrier, busy: make(chan struct{}, 1)}
 }
 
@@ -63,13 +65,15 @@ func (s *Server) serve(ctx context.Context) error {
 	}
 	s.log.Infof("status page: http://%s/", l.Addr())
 	server := &http.Server{
-		Handler: s, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
-		ErrorLog: log.New(io.Discard, "", 0), // connections that clients break
+		Handler: s, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute,
+		MaxHeaderBytes: 16 << 10,
+		ErrorLog:       log.New(io.Discard, "", 0), // connections that clients break
 	}
 	stop := context.AfterFunc(ctx, func() { _ = l.Close() }) // ends Serve
 	defer stop()
 	err = server.Serve(l)
-	// Requests read the parts of the controller, which end after this. Where Serve has failed by itself, its connections end, too.
+	// Requests read the parts of the controller, which end after this. Where Serve has failed by itself, its connections
+	// end, too.
 	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
 	defer cancel()
 	if server.Shutdown(drain) != nil {
@@ -100,8 +104,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// addressed reports whether a Host header may name this server. A page of the web that has its name resolve to the loopback address would
-// otherwise read the status in the browser of an administrator.
+// addressed reports whether a Host header may name this server. A page of the web that has its name resolve to the
+// loopback address would otherwise read the status in the browser of an administrator.
 func (s *Server) addressed(host string) bool {
 	if !s.address.Addr().IsLoopback() {
 		return true

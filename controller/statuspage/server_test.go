@@ -20,7 +20,8 @@ import (
 )
 
 // servePage serves a status page with a status until the test ends, and returns its address and its log.
-func servePage(t *testing.T, address string, status func(page.Query) page.Status) (url func() string, log *logtest.Recorder) {
+func servePage(t *testing.T, address string, status func(page.Query) page.Status) (url func() string,
+	log *logtest.Recorder) {
 	t.Helper()
 	log = &logtest.Recorder{}
 	server := New(netip.MustParseAddrPort(address), status, log, &logging.Barrier{Log: log})
@@ -57,7 +58,8 @@ func TestStatusPage(t *testing.T) {
 		code                             int
 		kind, body                       string
 	}{
-		{name: "page", path: "/", accept: "text/html,application/json", code: 200, kind: "text/html; charset=utf-8", body: "status of east"},
+		{name: "page", path: "/", accept: "text/html,application/json", code: 200, kind: "text/html; charset=utf-8",
+			body: "status of east"},
 		{name: "JSON by path", path: "/status.json", code: 200, kind: "application/json", body: `"cluster": "east"`},
 		{name: "JSON by type", path: "/", accept: "application/json", code: 200, kind: "application/json", body: `"cluster": "east"`},
 		{name: "filter", path: "/?filter=shop", code: 200, kind: "text/html; charset=utf-8", body: "shop/web"},
@@ -87,8 +89,10 @@ func TestStatusPage(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if reply.StatusCode != tt.code || !strings.Contains(string(body), tt.body) || tt.kind != "" && reply.Header.Get("Content-Type") != tt.kind {
-				t.Errorf("%s, %q, %s; want %d, %q with %s", reply.Status, reply.Header.Get("Content-Type"), body, tt.code, tt.kind, tt.body)
+			if reply.StatusCode != tt.code || !strings.Contains(string(body), tt.body) || tt.kind != "" &&
+				reply.Header.Get("Content-Type") != tt.kind {
+				t.Errorf("%s, %q, %s; want %d, %q with %s", reply.Status, reply.Header.Get("Content-Type"), body, tt.code, tt.kind,
+					tt.body)
 			}
 			if tt.method == http.MethodHead && len(body) > 0 {
 				t.Errorf("HEAD has a body: %s", body)
@@ -97,7 +101,8 @@ func TestStatusPage(t *testing.T) {
 				t.Errorf("no JSON: %s", body)
 			}
 			for name, want := range map[string]string{
-				"Content-Security-Policy": page.Policy(), "X-Content-Type-Options": "nosniff", "Cache-Control": "no-store", "Referrer-Policy": "no-referrer",
+				"Content-Security-Policy": page.Policy(), "X-Content-Type-Options": "nosniff", "Cache-Control": "no-store",
+				"Referrer-Policy": "no-referrer",
 			} {
 				if got := reply.Header.Get(name); got != want {
 					t.Errorf("%s = %q, want %q", name, got, want)
@@ -122,7 +127,10 @@ func TestStatusPageAddressTaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	url, log := servePage(t, port.String(), func(page.Query) page.Status { return page.Status{} })
-	until.True(t, "it says that the address is taken", func() bool { return log.Count("error: status page: listen tcp") == 1 })
+	until.True(t, "it says that the address is taken", func() bool {
+		return log.Count(
+			"error: status page: listen tcp") == 1
+	})
 	if err := other.Close(); err != nil {
 		t.Fatal(err)
 	}

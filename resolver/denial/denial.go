@@ -26,8 +26,8 @@ type Denial struct {
 	NoEndpoints bool
 }
 
-// Code is why there is no record (docs/spec/dns.md 5.8). It follows from the name, and from what the index has of its service: a service that
-// the directives leave out gets the same code whether it exists or not.
+// Code is why there is no record (docs/spec/dns.md 5.8). It follows from the name, and from what the index has of its
+// service: a service that the directives leave out gets the same code whether it exists or not.
 func (d *Denial) Code() reason.Code {
 	switch d.Relative {
 	case "svc", "dns":
@@ -95,8 +95,8 @@ func (d *Denial) ofService(s *index.Service) reason.Code {
 	return reason.FamilyMissing
 }
 
-// LeftOut reports whether a cluster that does not answer for the service has an address of the type, A or AAAA: another one is selected, or local and
-// preferred by the policy.
+// LeftOut reports whether a cluster that does not answer for the service has an address of the type, A or AAAA: another
+// one is selected, or local and preferred by the policy.
 func LeftOut(s *index.Service, qtype uint16) bool {
 	family, ok := map[uint16]index.Family{dns.TypeA: index.V4, dns.TypeAAAA: index.V6}[qtype]
 	if !ok || s.HasVIP() {
@@ -195,8 +195,8 @@ func Ports(s *index.Service) (all []string) {
 	return slices.Compact(all)
 }
 
-// MissedPort is the code for a port that the service, or its cluster in the name, does not have. other is the port of that name with another
-// protocol.
+// MissedPort is the code for a port that the service, or its cluster in the name, does not have. other is the port of
+// that name with another protocol.
 func MissedPort(s *index.Service, n *Name) (code reason.Code, other string) {
 	all := Ports(s)
 	if len(all) == 0 {

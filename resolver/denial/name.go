@@ -3,8 +3,8 @@
 //	relative name ──Parse──► Name, or the code of a name that no service can have
 //	Name, index   ──Code───► the code of a name or type that this index lacks
 //
-// The resolver looks a name up in what exists and takes nothing apart by its labels; here a name that does not exist is taken apart, in order
-// to say what it would have been.
+// The resolver looks a name up in what exists and takes nothing apart by its labels; here a name that does not exist is
+// taken apart, in order to say what it would have been.
 package denial
 
 import (
@@ -86,17 +86,20 @@ func parseService(relative string, labels []string) (Name, *Fault) {
 	left := labels[:last-1]
 	if !strings.Contains(strings.Join(left, "."), "_") {
 		if len(left) > 3 {
-			return Name{}, fault(reason.NameMalformed, "%s has %d labels before the service, want a host and a cluster ID", relative, len(left))
+			return Name{}, fault(reason.NameMalformed, "%s has %d labels before the service, want a host and a cluster ID",
+				relative, len(left))
 		}
 		n.Left = strings.Join(left, ".")
 		return n, nil
 	}
 	if len(left) < 2 || !strings.HasPrefix(left[0], "_") || !isProtocol(left[1]) {
-		return Name{}, fault(reason.PortMalformed, "%s, want _<port>._tcp, _udp or _sctp before the service", strings.Join(left, "."))
+		return Name{}, fault(reason.PortMalformed, "%s, want _<port>._tcp, _udp or _sctp before the service",
+			strings.Join(left, "."))
 	}
 	n.Port, n.Protocol, n.Left = left[0][1:], left[1][1:], strings.Join(left[2:], ".")
 	if n.Left != "" && !broker.IsClusterID(n.Left) {
-		return Name{}, fault(reason.PortMalformed, "%s, want a port, a protocol and a cluster ID before the service", strings.Join(left, "."))
+		return Name{}, fault(reason.PortMalformed, "%s, want a port, a protocol and a cluster ID before the service",
+			strings.Join(left, "."))
 	}
 	return n, nil
 }

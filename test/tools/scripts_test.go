@@ -47,7 +47,8 @@ func (m machine) add(name, script string) {
 // need runs need.sh for the target "check".
 func (m machine) need(env string, args ...string) (stdout, stderr string, status int) {
 	m.t.Helper()
-	cmd := exec.CommandContext(m.t.Context(), filepath.Join(m.bin, "bash"), append([]string{"need.sh", "check"}, args...)...)
+	cmd := exec.CommandContext(m.t.Context(), filepath.Join(m.bin, "bash"),
+		append([]string{"need.sh", "check"}, args...)...)
 	cmd.Env = []string{"PATH=" + m.bin, env}
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
@@ -168,7 +169,8 @@ func TestStress(t *testing.T) {
 	}
 }
 
-// TestStressEndsWhatItStarted ends the script in the middle of a run. No process of its group may be left, such as a busy loop.
+// TestStressEndsWhatItStarted ends the script in the middle of a run. No process of its group may be left, such as a
+// busy loop.
 func TestStressEndsWhatItStarted(t *testing.T) {
 	tier.All(t)
 	cmd := exec.CommandContext(t.Context(), "./stress.sh", "1", "bash", "-c", "echo started; exec sleep 600")

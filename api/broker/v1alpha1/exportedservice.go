@@ -37,9 +37,9 @@ const (
 
 // ExportedServiceSpec is what an export record says.
 //
-// The schema accepts no value that Go does not decode: one such value would make the whole list unreadable to older members. The
-// format date-time is wider than RFC 3339, and an integer of more than 2^53 may come back as a float. Hence the patterns, which
-// are what Go writes, and the bounds of integers.
+// The schema accepts no value that Go does not decode: one such value would make the whole list unreadable to older
+// members. The format date-time is wider than RFC 3339, and an integer of more than 2^53 may come back as a float.
+// Hence the patterns, which are what Go writes, and the bounds of integers.
 type ExportedServiceSpec struct {
 	// Namespace is that of the service in the exporting cluster: one RFC 1123 label.
 	//
@@ -92,7 +92,8 @@ type ExportedServiceSpec struct {
 	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?(\.[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`
 	TrafficDistribution *string `json:"trafficDistribution,omitempty"`
 
-	// ClusterSelectors are the clusters that the traffic of the service prefers, the first ones first (KEP-5939): at most 16 selectors.
+	// ClusterSelectors are the clusters that the traffic of the service prefers, the first ones first (KEP-5939): at most
+	// 16 selectors.
 	//
 	// +optional
 	// +listType=atomic
@@ -100,8 +101,9 @@ type ExportedServiceSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.map(s, (has(s.matchProperties) ? s.matchProperties.map(p, p.name.size() + p.value.size()).sum() : 0) + (has(s.matchExpressions) ? s.matchExpressions.map(e, e.key.size() + (has(e.values) ? e.values.map(v, v.size()).sum() : 0)).sum() : 0)).sum() <= 8192",message="selectors have to be at most 8192 characters together"
 	ClusterSelectors []ClusterSelector `json:"clusterSelectors,omitempty"`
 
-	// ToClusters selects the clusters that the export reaches beside that of the member: those that match one of these selectors
-	// (docs/spec/controller.md 3.8). Without the field it reaches all. Nothing stands for the importing cluster here.
+	// ToClusters selects the clusters that the export reaches beside that of the member: those that match one of these
+	// selectors (docs/spec/controller.md 3.8). Without the field it reaches all. Nothing stands for the importing cluster
+	// here.
 	//
 	// +optional
 	// +listType=atomic
@@ -118,7 +120,8 @@ type ExportedServiceSpec struct {
 	// +kubebuilder:validation:MaxItems=64
 	Labels []Label `json:"labels,omitempty"`
 
-	// Annotations are spec.exportedAnnotations of the ServiceExport, sorted by key: at most 64, none with a reserved prefix.
+	// Annotations are spec.exportedAnnotations of the ServiceExport, sorted by key: at most 64, none with a reserved
+	// prefix.
 	//
 	// +optional
 	// +listType=map
@@ -250,7 +253,8 @@ type Annotation struct {
 	Value string `json:"value,omitempty"`
 }
 
-// VIP is the request for a clusterset IP (second Lighthouse document, "Creating ServiceExport"). Inventories have the addresses.
+// VIP is the request for a clusterset IP (second Lighthouse document, "Creating ServiceExport"). Inventories have the
+// addresses.
 type VIP struct {
 	// Wanted is whether this export asks for a clusterset IP. Changing it later changes only whether exports are in
 	// conflict.

@@ -2,9 +2,10 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// Inventory lists a part of the services that a member exports, or gives clusterset IPs to. An export ends when its inventory no longer lists its
-// UID. A listed record that is missing was lost by the broker. Each inventory lies in the broker namespace of its member, the only writer. Its
-// name is two hexadecimal digits, 00 to 3f: a hash of each listed service.
+// Inventory lists a part of the services that a member exports, or gives clusterset IPs to. An export ends when its
+// inventory no longer lists its UID. A listed record that is missing was lost by the broker. Each inventory lies in the
+// broker namespace of its member, the only writer. Its name is two hexadecimal digits, 00 to 3f: a hash of each listed
+// service.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=inventories
@@ -26,7 +27,8 @@ type InventorySpec struct {
 	// +kubebuilder:validation:Maximum=9007199254740991
 	Stamp int64 `json:"stamp"`
 
-	// Exports are the services of this part that the member exports or gives clusterset IPs to, at most 500, sorted by name.
+	// Exports are the services of this part that the member exports or gives clusterset IPs to, at most 500, sorted by
+	// name.
 	//
 	// +optional
 	// +listType=atomic
@@ -56,7 +58,8 @@ type InventoryEntry struct {
 	// +kubebuilder:validation:Maximum=9007199254740991
 	From int64 `json:"from,omitempty"`
 
-	// Behind is a stamp at which the member could not write the service: records and slices that are older may be out of date.
+	// Behind is a stamp at which the member could not write the service: records and slices that are older may be out of
+	// date.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=0
@@ -85,7 +88,8 @@ type Claim struct {
 	// +kubebuilder:validation:Maximum=9007199254740991
 	Since int64 `json:"since"`
 
-	// Released is the time when the service lost the address, in microseconds since 1970; 0 while it has it. Another service may get it after ten minutes.
+	// Released is the time when the service lost the address, in microseconds since 1970; 0 while it has it. Another
+	// service may get it after ten minutes.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=0

@@ -8,8 +8,8 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker"
 )
 
-// Member is one cluster of the clusterset, as its admin made it known by joining; its name is the cluster id. Creating it
-// takes the id and the VIP CIDR (docs/spec/controller.md 2.1, docs/spec/controller.md 7.2).
+// Member is one cluster of the clusterset, as its admin made it known by joining; its name is the cluster id. Creating
+// it takes the id and the VIP CIDR (docs/spec/controller.md 2.1, docs/spec/controller.md 7.2).
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster
@@ -39,7 +39,8 @@ type Member struct {
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.secondVIPCIDR) || has(self.vipCIDR) && (!isCIDR(self.vipCIDR) || !isCIDR(self.secondVIPCIDR) || cidr(self.vipCIDR).ip().family() != cidr(self.secondVIPCIDR).ip().family())",message="secondVIPCIDR needs a vipCIDR of the other IP family"
 type MemberSpec struct {
-	// KubeSystemUID is the UID of the namespace kube-system: it distinguishes this cluster from another that wants the same id.
+	// KubeSystemUID is the UID of the namespace kube-system: it distinguishes this cluster from another that wants the
+	// same id.
 	//
 	// +kubebuilder:validation:MaxLength=36
 	// +kubebuilder:validation:Pattern=`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`
@@ -81,7 +82,8 @@ type MemberSpec struct {
 	// +kubebuilder:validation:XValidation:rule="isCIDR(self) && cidr(self) == cidr(self).masked()",message="want a network such as 243.0.0.0/16, without bits of a host"
 	VIPCIDR string `json:"vipCIDR,omitempty"`
 
-	// SecondVIPCIDR is the same for the other IP family. It is a field of its own because controllers of version 0.1 know one network.
+	// SecondVIPCIDR is the same for the other IP family. It is a field of its own because controllers of version 0.1 know
+	// one network.
 	//
 	// +optional
 	// +kubebuilder:validation:MinLength=1
@@ -89,8 +91,8 @@ type MemberSpec struct {
 	// +kubebuilder:validation:XValidation:rule="isCIDR(self) && cidr(self) == cidr(self).masked()",message="want a network such as fd00:243::/112, without bits of a host"
 	SecondVIPCIDR string `json:"secondVIPCIDR,omitempty"`
 
-	// Protocol is the version of what the member writes on the broker; 1 if missing. Controllers that do not know it keep what they imported of the
-	// member, and take nothing new.
+	// Protocol is the version of what the member writes on the broker; 1 if missing. Controllers that do not know it keep
+	// what they imported of the member, and take nothing new.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=1
@@ -109,7 +111,8 @@ func (s *MemberSpec) VIPCIDRs() []string {
 	return all
 }
 
-// Stamp returns the stamp of the last join that changed m, or 0. Each is higher than the one before (docs/spec/controller.md 2.6).
+// Stamp returns the stamp of the last join that changed m, or 0. Each is higher than the one before
+// (docs/spec/controller.md 2.6).
 func (m *Member) Stamp() int64 {
 	stamp, err := strconv.ParseInt(m.Annotations[broker.AnnotationStamp], 10, 64)
 	if err != nil {
@@ -140,8 +143,8 @@ type MemberStatus struct {
 	// +kubebuilder:validation:Pattern=`^(derived|none|cidr( [0-9a-f.:]+/[0-9]+){0,2})?$`
 	VIP string `json:"vip,omitempty"`
 
-	// Properties are the ClusterProperties of the member, sorted by name: at most 32, with 8192 characters together. Other members
-	// select clusters by them.
+	// Properties are the ClusterProperties of the member, sorted by name: at most 32, with 8192 characters together. Other
+	// members select clusters by them.
 	//
 	// +optional
 	// +listType=map

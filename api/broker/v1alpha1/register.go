@@ -24,7 +24,8 @@ var schemeBuilder = runtime.NewSchemeBuilder(addKnownTypes)
 var AddToScheme = schemeBuilder.AddToScheme
 
 func addKnownTypes(scheme *runtime.Scheme) error {
-	scheme.AddKnownTypes(GroupVersion, &ExportedService{}, &ExportedServiceList{}, &Inventory{}, &InventoryList{}, &Member{}, &MemberList{})
+	scheme.AddKnownTypes(GroupVersion, &ExportedService{}, &ExportedServiceList{}, &Inventory{}, &InventoryList{},
+		&Member{}, &MemberList{})
 	metav1.AddToGroupVersion(scheme, GroupVersion)
 	return nil
 }

@@ -53,7 +53,8 @@ type PropertyExpression struct {
 	Values []string `json:"values,omitempty"`
 }
 
-// PropertyOperator says how a [PropertyExpression] compares. As in a label selector, NotIn also matches a cluster without the property.
+// PropertyOperator says how a [PropertyExpression] compares. As in a label selector, NotIn also matches a cluster
+// without the property.
 //
 // +kubebuilder:validation:Enum=In;NotIn;Exists;DoesNotExist
 type PropertyOperator string
@@ -66,7 +67,8 @@ const (
 	DoesNotExist PropertyOperator = "DoesNotExist"
 )
 
-// ValidateSelectors returns why a list of selectors is malformed, or nil. The error names the bad value and what is wanted.
+// ValidateSelectors returns why a list of selectors is malformed, or nil. The error names the bad value and what is
+// wanted.
 func ValidateSelectors(list []ClusterSelector) error {
 	if len(list) > broker.MaxSelectors {
 		return fmt.Errorf("%d selectors: want at most %d", len(list), broker.MaxSelectors)
@@ -117,7 +119,8 @@ func (e *PropertyExpression) validate() error {
 	switch e.Operator {
 	case In, NotIn:
 		if len(e.Values) == 0 || len(e.Values) > broker.MaxSelectorValues {
-			return fmt.Errorf("key %.80q: %s with %d values: want 1 to %d", e.Key, e.Operator, len(e.Values), broker.MaxSelectorValues)
+			return fmt.Errorf("key %.80q: %s with %d values: want 1 to %d", e.Key, e.Operator, len(e.Values),
+				broker.MaxSelectorValues)
 		}
 	case Exists, DoesNotExist:
 		if len(e.Values) > 0 {

@@ -13,8 +13,9 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker"
 )
 
-// Validate returns why an export record counts for nothing, or nil. It rejects all that the CRD rejects, as a broker may
-// have lost its CRD or have one of another version; but only the CRD can compare the name of the object with its contents.
+// Validate returns why an export record counts for nothing, or nil. It rejects all that the CRD rejects, as a broker
+// may have lost its CRD or have one of another version; but only the CRD can compare the name of the object with its
+// contents.
 func (s *ExportedServiceSpec) Validate() error {
 	for _, check := range []func(*ExportedServiceSpec) error{
 		checkNames, checkPorts, checkPolicies, checkMetadata, checkFamilies, checkSelectors, checkSlices,
@@ -201,12 +202,13 @@ func checkIPs(ips []string) error {
 	return nil
 }
 
-// Validate returns why a Member counts for nothing, or nil. Beyond what the CRD rejects, the namespace has to end in the
-// hash of the cluster id.
+// Validate returns why a Member counts for nothing, or nil. Beyond what the CRD rejects, the namespace has to end in
+// the hash of the cluster id.
 func (m *Member) Validate() error {
 	switch {
 	case m.Spec.Protocol < 0 || m.Spec.Protocol > broker.Protocol:
-		return fmt.Errorf("protocol %d of %.80q: want at most %d, or a newer controller here", m.Spec.Protocol, m.Name, broker.Protocol)
+		return fmt.Errorf("protocol %d of %.80q: want at most %d, or a newer controller here", m.Spec.Protocol, m.Name,
+			broker.Protocol)
 	case !broker.IsClusterID(m.Name):
 		return fmt.Errorf("member %.80q: want a cluster id, one RFC 1123 label, or two joined by one dot", m.Name)
 	case !isUID(m.Spec.KubeSystemUID):
@@ -241,7 +243,8 @@ func checkSecondVIPCIDR(first, second string) error {
 	return nil
 }
 
-// ValidProperties returns the properties of a member that count, by name, and why others do not: each is rejected by itself.
+// ValidProperties returns the properties of a member that count, by name, and why others do not: each is rejected by
+// itself.
 func (s *MemberStatus) ValidProperties() (valid map[string]string, rejected []error) {
 	valid = make(map[string]string, min(len(s.Properties), broker.MaxProperties))
 	var size int
@@ -252,11 +255,13 @@ func (s *MemberStatus) ValidProperties() (valid map[string]string, rejected []er
 		case !broker.IsSubdomain(p.Name):
 			rejected = append(rejected, fmt.Errorf("property %.80q: want the name of a ClusterProperty", p.Name))
 		case !broker.IsPropertyValue(p.Value):
-			rejected = append(rejected, fmt.Errorf("property %s has value %.80q: want 1 to %d characters", p.Name, p.Value, broker.MaxPropertyValue))
+			rejected = append(rejected, fmt.Errorf("property %s has value %.80q: want 1 to %d characters", p.Name, p.Value,
+				broker.MaxPropertyValue))
 		case again:
 			rejected = append(rejected, fmt.Errorf("property %s: want it once", p.Name))
 		case len(valid) == broker.MaxProperties || size+more > broker.MaxPropertySize:
-			rejected = append(rejected, fmt.Errorf("property %s: want at most %d with %d octets together", p.Name, broker.MaxProperties, broker.MaxPropertySize))
+			rejected = append(rejected, fmt.Errorf("property %s: want at most %d with %d octets together", p.Name,
+				broker.MaxProperties, broker.MaxPropertySize))
 		default:
 			valid[p.Name], size = p.Value, size+more
 		}
@@ -264,8 +269,9 @@ func (s *MemberStatus) ValidProperties() (valid map[string]string, rejected []er
 	return valid, rejected
 }
 
-// isUID reports whether s is a UUID in the one form that API servers write. uuid.Parse accepts other forms of it, too: upper case, braces,
-// the prefix urn:uuid: and no hyphens. UIDs are compared as text, so two forms of one UID would be two clusters.
+// isUID reports whether s is a UUID in the one form that API servers write. uuid.Parse accepts other forms of it, too:
+// upper case, braces, the prefix urn:uuid: and no hyphens. UIDs are compared as text, so two forms of one UID would be
+// two clusters.
 func isUID(s string) bool {
 	groups := strings.Split(s, "-")
 	if len(s) != 36 || len(groups) != 5 || strings.Trim(s, "0123456789abcdef-") != "" {

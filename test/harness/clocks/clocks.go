@@ -6,8 +6,8 @@ import (
 	"unsafe"
 )
 
-// SetWall returns t as it is read where the wall clock was set forward by d, or back, and the monotonic clock was not. A machine that wakes up after d
-// reads its clocks so. t has a monotonic reading, as time.Now returns it.
+// SetWall returns t as it is read where the wall clock was set forward by d, or back, and the monotonic clock was not.
+// A machine that wakes up after d reads its clocks so. t has a monotonic reading, as time.Now returns it.
 func SetWall(t time.Time, d time.Duration) time.Time {
 	set := t.Add(d)
 	// Nothing exported moves one of the readings alone. These are the fields of time.Time.

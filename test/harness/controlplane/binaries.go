@@ -18,13 +18,13 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/tier"
 )
 
-// BinEnv names the environment variable with a folder of ready-made binaries: etcd and kube-apiserver, and kube-controller-manager and
-// kube-proxy for the tests that need them; in its folders oldest and newest the kube-proxy of those versions, in etcdutl that program. With
-// it the harness builds no program.
+// BinEnv names the environment variable with a folder of ready-made binaries: etcd and kube-apiserver, and
+// kube-controller-manager and kube-proxy for the tests that need them; in its folders oldest and newest the kube-proxy
+// of those versions, in etcdutl that program. With it the harness builds no program.
 const BinEnv = "CLUSTERSET_TEST_BIN"
 
-// assetsEnv names the variable with which setup-envtest says where it has put etcd and kube-apiserver. They are used instead of building both;
-// other programs are built all the same.
+// assetsEnv names the variable with which setup-envtest says where it has put etcd and kube-apiserver. They are used
+// instead of building both; other programs are built all the same.
 const assetsEnv = "KUBEBUILDER_ASSETS"
 
 // Paths are the absolute file names of the two programs of a control plane.
@@ -54,9 +54,9 @@ type set struct {
 	takes    string // how long a first build takes, in words
 }
 
-// Binaries returns the kube-apiserver and etcd that test/harness/kubernetes pins, and builds them from Go modules if the user's
-// cache folder does not have them yet; that takes a few minutes on a small machine. It writes to progress what is built, every ten seconds
-// how far it is, and what comes next.
+// Binaries returns the kube-apiserver and etcd that test/harness/kubernetes pins, and builds them from Go modules if
+// the user's cache folder does not have them yet; that takes a few minutes on a small machine. It writes to progress
+// what is built, every ten seconds how far it is, and what comes next.
 //
 // Any number of processes may call it at once: one builds, the others wait. The working directory must be inside the
 // repository.
@@ -68,8 +68,8 @@ func Binaries(ctx context.Context, progress io.Writer) (Paths, error) {
 	return Paths{Etcd: filepath.Join(dir, etcd), APIServer: filepath.Join(dir, apiServer)}, nil
 }
 
-// FurtherBinaries is like [Binaries] for kube-controller-manager and kube-proxy. In make test, which compiles nothing inside of a test, it returns
-// an error.
+// FurtherBinaries is like [Binaries] for kube-controller-manager and kube-proxy. In make test, which compiles nothing
+// inside of a test, it returns an error.
 func FurtherBinaries(ctx context.Context, progress io.Writer) (FurtherPaths, error) {
 	dir, err := forAll(ctx, ".", recipe.further, progress)
 	if err != nil {
@@ -95,7 +95,8 @@ func forAll(ctx context.Context, pins string, of func(recipe) set, progress io.W
 	return folder(ctx, pins, of, progress)
 }
 
-// KubeProxy is like [Binaries] for a kube-proxy of another version, which a folder of test/harness/kubernetes pins: "oldest" or "newest".
+// KubeProxy is like [Binaries] for a kube-proxy of another version, which a folder of test/harness/kubernetes pins:
+// "oldest" or "newest".
 func KubeProxy(ctx context.Context, version string, progress io.Writer) (string, error) {
 	dir, err := folder(ctx, version, recipe.proxyAlone, progress)
 	if err != nil {
@@ -113,8 +114,8 @@ const (
 	etcdUtl           = "etcdutl"
 )
 
-// folder returns the absolute path of a folder that has all programs of a set, of the versions that the module in this folder of
-// test/harness/kubernetes pins.
+// folder returns the absolute path of a folder that has all programs of a set, of the versions that the module in this
+// folder of test/harness/kubernetes pins.
 func folder(ctx context.Context, pins string, of func(recipe) set, progress io.Writer) (string, error) {
 	if dir := os.Getenv(BinEnv); dir != "" {
 		return readyMade(BinEnv, filepath.Join(dir, pins), of(recipe{}))
@@ -285,8 +286,8 @@ func cacheDir(src, name string, s set) (string, error) {
 	return filepath.Join(user, "clusterset", name+"-"+hex.EncodeToString(h.Sum(nil))[:12]), nil
 }
 
-// build makes the programs in a folder beside dir and renames it, so that a killed build leaves no half of one. The caller
-// holds the lock.
+// build makes the programs in a folder beside dir and renames it, so that a killed build leaves no half of one. The
+// caller holds the lock.
 func build(ctx context.Context, src, dir string, s set, progress io.Writer) error {
 	tmp := dir + ".building"
 	defer os.RemoveAll(tmp)

@@ -58,7 +58,8 @@ func TestReadyMade(t *testing.T) {
 	}
 	t.Setenv(BinEnv, dir)
 	must(t, os.WriteFile(filepath.Join(dir, "kube-proxy"), nil, 0o700))
-	if _, err := KubeProxy(t.Context(), "oldest", io.Discard); err == nil || !strings.Contains(err.Error(), filepath.Join(dir, "oldest")) {
+	if _, err := KubeProxy(t.Context(), "oldest", io.Discard); err == nil ||
+		!strings.Contains(err.Error(), filepath.Join(dir, "oldest")) {
 		t.Errorf("KubeProxy with a %s that has another version = %v, want an error with the folder of this one", BinEnv, err)
 	}
 }
@@ -93,7 +94,8 @@ func smallModule(t *testing.T, source string) (src string, programs set) {
 	must(t, os.WriteFile(filepath.Join(src, "go.mod"), []byte("module example.org/small\n\ngo 1.26\n"), 0o600))
 	must(t, os.WriteFile(filepath.Join(src, "main.go"), []byte(source), 0o600))
 	const stamp = "-X main.version=v1.2.3"
-	return src, set{programs: []program{{file: etcd, pkg: ".", ldflags: stamp}, {file: apiServer, pkg: ".", ldflags: stamp}}}
+	return src, set{programs: []program{{file: etcd, pkg: ".", ldflags: stamp},
+		{file: apiServer, pkg: ".", ldflags: stamp}}}
 }
 
 func TestEnsureBuildsOnce(t *testing.T) {

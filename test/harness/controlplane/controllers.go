@@ -14,12 +14,12 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/subprocess"
 )
 
-// StartControllers builds kube-controller-manager if need be, starts it with the controllers of these names and no other
-// ("endpointslice-controller", "resourcequota-controller", ...), and returns when it is healthy. It ends with the control
-// plane, and goes on while the API server is away. It can be started once.
+// StartControllers builds kube-controller-manager if need be, starts it with the controllers of these names and no
+// other ("endpointslice-controller", "resourcequota-controller", ...), and returns when it is healthy. It ends with the
+// control plane, and goes on while the API server is away. It can be started once.
 //
-// Controllers that act on every kind (of quotas, namespaces and garbage) learn of a CRD that comes later only after half a
-// minute.
+// Controllers that act on every kind (of quotas, namespaces and garbage) learn of a CRD that comes later only after
+// half a minute.
 func (c *ControlPlane) StartControllers(ctx context.Context, names ...string) error {
 	c.spent.Store(true)
 	if len(names) == 0 {

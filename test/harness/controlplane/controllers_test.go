@@ -33,7 +33,8 @@ func TestControllers(t *testing.T) {
 	must(t, c.Apply(ctx, namespace, quota(1)))
 	must(t, c.AwaitQuotas(ctx, "member-1"))
 	must(t, c.Apply(ctx, record("db")))
-	if err := c.Apply(ctx, record("web")); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "exceeded quota") {
+	if err := c.Apply(ctx, record("web")); !apierrors.IsForbidden(err) ||
+		!strings.Contains(err.Error(), "exceeded quota") {
 		t.Errorf("Apply of a second record = %v, want that the quota forbids it", err)
 	}
 

@@ -1,5 +1,5 @@
-// Package controlplane starts real control planes for tests: one etcd and one kube-apiserver each, on loopback, ready in
-// about three seconds.
+// Package controlplane starts real control planes for tests: one etcd and one kube-apiserver each, on loopback, ready
+// in about three seconds.
 //
 // Nothing outlives the process that started them, even one that panics or is killed: the kernel ends the children (on
 // Linux), and a shell that waits for this removes their folder.
@@ -37,7 +37,8 @@ type Options struct {
 	CRDs [][]byte
 	// APIServerArgs are further flags of kube-apiserver.
 	APIServerArgs []string
-	// MemoryLimit is the GOMEMLIMIT of both programs, "512MiB" if empty. A server that holds more collects garbage all the time.
+	// MemoryLimit is the GOMEMLIMIT of both programs, "512MiB" if empty. A server that holds more collects garbage all the
+	// time.
 	MemoryLimit string
 	// Progress gets a line whenever building the programs takes a while. It is os.Stderr if nil.
 	Progress io.Writer
@@ -55,8 +56,8 @@ func BrokerCRDs() [][]byte { return [][]byte{crd.Members, crd.ExportedServices, 
 // A ControlPlane is an etcd and a kube-apiserver. RBAC is on and certificates are verified. No controllers run, but for
 // those of [ControlPlane.StartControllers]: nothing but the API server itself acts on what is written.
 //
-// Methods that read and write objects may be called from several goroutines. Those that stop and start the API server or
-// etcd wait for each other.
+// Methods that read and write objects may be called from several goroutines. Those that stop and start the API server
+// or etcd wait for each other.
 type ControlPlane struct {
 	opts       Options
 	paths      Paths
@@ -96,11 +97,12 @@ const (
 // portTaken is what kube-apiserver prints before it ends because someone else has its port.
 const portTaken = "address already in use"
 
-// Kubeconfig returns the path of a kubeconfig of a user who may do everything. The file is gone after [ControlPlane.Stop].
+// Kubeconfig returns the path of a kubeconfig of a user who may do everything. The file is gone after
+// [ControlPlane.Stop].
 func (c *ControlPlane) Kubeconfig() string { return c.kubeconfig }
 
-// Config returns a client configuration of a user who may do everything, as fast as the server can. The caller may change
-// it.
+// Config returns a client configuration of a user who may do everything, as fast as the server can. The caller may
+// change it.
 func (c *ControlPlane) Config() *rest.Config { return rest.CopyConfig(c.config) }
 
 // Dynamic returns a client of a user who may do everything.
@@ -218,8 +220,8 @@ func (c *ControlPlane) stopEtcd() error {
 	return p.stop(stopPatience)
 }
 
-// etcd listens on Unix sockets, which no other process can take. It takes no path, only something that looks like a host and a
-// port, and makes of it the name of a file in its working directory.
+// etcd listens on Unix sockets, which no other process can take. It takes no path, only something that looks like a
+// host and a port, and makes of it the name of a file in its working directory.
 const etcdClient, etcdPeer = "client:1", "peer:1"
 
 func (c *ControlPlane) dataDir() string { return filepath.Join(c.dir, "etcd") }
@@ -275,8 +277,8 @@ func (c *ControlPlane) startAPIServer(ctx context.Context, port *Port) (*process
 	})
 }
 
-// run starts a program in the folder of the control plane. With rarer garbage collection an API server takes a sixth less CPU time to start; the
-// limit is what one with few objects never reaches.
+// run starts a program in the folder of the control plane. With rarer garbage collection an API server takes a sixth
+// less CPU time to start; the limit is what one with few objects never reaches.
 func (c *ControlPlane) run(name, bin string, args []string) (*process, error) {
 	return start(name, bin, c.dir, args, "GOGC=400", "GOMEMLIMIT="+c.opts.MemoryLimit)
 }

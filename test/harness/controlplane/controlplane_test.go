@@ -46,7 +46,8 @@ func (s suite) Run() int {
 
 var theControlPlane *ControlPlane
 
-// shared returns a control plane, for a test that leaves it as it was but for namespace shop, what [readers] has, and definitions.
+// shared returns a control plane, for a test that leaves it as it was but for namespace shop, what [readers] has, and
+// definitions.
 func shared(t *testing.T) *ControlPlane {
 	t.Helper()
 	if theControlPlane == nil {
@@ -482,7 +483,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-func get(t *testing.T, c *ControlPlane, r schema.GroupVersionResource, namespace, name string) *unstructured.Unstructured {
+func get(t *testing.T, c *ControlPlane, r schema.GroupVersionResource, namespace,
+	name string) *unstructured.Unstructured {
 	t.Helper()
 	u, err := c.Dynamic().Resource(r).Namespace(namespace).Get(t.Context(), name, metav1.GetOptions{})
 	must(t, err)

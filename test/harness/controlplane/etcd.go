@@ -10,8 +10,8 @@ import (
 	"syscall"
 )
 
-// SaveEtcd copies all that etcd holds and returns the copy's folder, for [ControlPlane.RestoreEtcd] and [ControlPlane.RestoreSnapshot]. The API
-// server is away meanwhile.
+// SaveEtcd copies all that etcd holds and returns the copy's folder, for [ControlPlane.RestoreEtcd] and
+// [ControlPlane.RestoreSnapshot]. The API server is away meanwhile.
 func (c *ControlPlane) SaveEtcd(ctx context.Context) (saved string, err error) {
 	err = c.withoutEtcd(ctx, func() error {
 		if saved, err = os.MkdirTemp(c.dir, "saved-"); err != nil {
@@ -40,15 +40,18 @@ func (c *ControlPlane) RestoreEtcd(ctx context.Context, saved string) error {
 	return nil
 }
 
-// RestoreSnapshot is RestoreEtcd as an administrator does it, by etcdutl. bump is the value of --bump-revision, with --mark-compacted; 0 for neither.
+// RestoreSnapshot is RestoreEtcd as an administrator does it, by etcdutl. bump is the value of --bump-revision, with
+// --mark-compacted; 0 for neither.
 func (c *ControlPlane) RestoreSnapshot(ctx context.Context, saved string, bump uint64) error {
 	etcdutl, err := EtcdUtl(ctx, c.opts.Progress)
 	if err != nil {
 		return fmt.Errorf("restore a snapshot: %w", err)
 	}
 	args := []string{
-		"snapshot", "restore", filepath.Join(saved, "member", "snap", "db"), "--skip-hash-check", // only etcdctl appends a hash
-		"--data-dir=" + c.dataDir(), "--name=etcd", "--initial-advertise-peer-urls=unix://" + etcdPeer, "--initial-cluster=etcd=unix://" + etcdPeer,
+		// only etcdctl appends a hash
+		"snapshot", "restore", filepath.Join(saved, "member", "snap", "db"), "--skip-hash-check",
+		"--data-dir=" + c.dataDir(), "--name=etcd", "--initial-advertise-peer-urls=unix://" + etcdPeer,
+		"--initial-cluster=etcd=unix://" + etcdPeer,
 	}
 	if bump > 0 {
 		args = append(args, fmt.Sprint("--bump-revision=", bump), "--mark-compacted")
@@ -93,8 +96,8 @@ func (c *ControlPlane) withoutEtcd(ctx context.Context, f func() error) error {
 	return err
 }
 
-// Freeze stops the API server in its tracks: connections stay open and take what is sent, but nothing answers, as behind
-// a network that drops packets. [ControlPlane.Thaw] and all that stops the API server undo it.
+// Freeze stops the API server in its tracks: connections stay open and take what is sent, but nothing answers, as
+// behind a network that drops packets. [ControlPlane.Thaw] and all that stops the API server undo it.
 func (c *ControlPlane) Freeze() error {
 	return c.signalAPIServer(syscall.SIGSTOP, awaitStopped)
 }

@@ -18,8 +18,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// KubeletTLS returns the configuration of an HTTPS server that stands in for a kubelet: only the API server of this control
-// plane gets an answer.
+// KubeletTLS returns the configuration of an HTTPS server that stands in for a kubelet: only the API server of this
+// control plane gets an answer.
 func (c *ControlPlane) KubeletTLS() (*tls.Config, error) {
 	cert, key, err := c.authority.issueServer()
 	if err != nil {
@@ -73,8 +73,8 @@ func (c *ControlPlane) writeIdentity() error {
 	return nil
 }
 
-// UserKubeconfig writes a kubeconfig for the user and returns its path. The user proves who it is by a client certificate
-// and may do what RBAC grants to its name and groups, and nothing else.
+// UserKubeconfig writes a kubeconfig for the user and returns its path. The user proves who it is by a client
+// certificate and may do what RBAC grants to its name and groups, and nothing else.
 func (c *ControlPlane) UserKubeconfig(user string, groups ...string) (string, error) {
 	cert, key, err := c.authority.issueClient(user, groups...)
 	if err != nil {
@@ -85,8 +85,8 @@ func (c *ControlPlane) UserKubeconfig(user string, groups ...string) (string, er
 	})
 }
 
-// ServiceAccountKubeconfig writes a kubeconfig with a token that the API server issues for a service account, which must
-// exist, and returns its path. The token is valid for an hour.
+// ServiceAccountKubeconfig writes a kubeconfig with a token that the API server issues for a service account, which
+// must exist, and returns its path. The token is valid for an hour.
 func (c *ControlPlane) ServiceAccountKubeconfig(ctx context.Context, namespace, name string) (string, error) {
 	request := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",

@@ -20,9 +20,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// An API server decides about rights, policies and quotas by what its own watches have delivered: an object that can be read
-// may not count yet. A watch delivers in the order of the writes. So these functions write an object of each kind of which the
-// effect can be seen, and wait for that effect: by then all that was written before is in force, and what was deleted is not.
+// An API server decides about rights, policies and quotas by what its own watches have delivered: an object that can be
+// read may not count yet. A watch delivers in the order of the writes. So these functions write an object of each kind
+// of which the effect can be seen, and wait for that effect: by then all that was written before is in force, and what
+// was deleted is not.
 
 var (
 	subjectAccessReviews = authorizationv1.SchemeGroupVersion.WithResource("subjectaccessreviews")
@@ -64,22 +65,26 @@ func (c *ControlPlane) AwaitRights(ctx context.Context) error {
 	clusterRef.Kind, ref.Kind = "ClusterRole", "Role"
 	return c.withProbe(ctx, "rights", func() error {
 		return errors.Join(
-			c.allowed(ctx, authorizationv1.SubjectAccessReviewSpec{User: name, NonResourceAttributes: &authorizationv1.NonResourceAttributes{
-				Path: "/" + name, Verb: "get",
-			}}),
-			c.allowed(ctx, authorizationv1.SubjectAccessReviewSpec{User: name, ResourceAttributes: &authorizationv1.ResourceAttributes{
-				Namespace: probeNamespace, Resource: "configmaps", Verb: "get",
-			}}))
+			c.allowed(ctx, authorizationv1.SubjectAccessReviewSpec{User: name,
+				NonResourceAttributes: &authorizationv1.NonResourceAttributes{
+					Path: "/" + name, Verb: "get",
+				}}),
+			c.allowed(ctx, authorizationv1.SubjectAccessReviewSpec{User: name,
+				ResourceAttributes: &authorizationv1.ResourceAttributes{
+					Namespace: probeNamespace, Resource: "configmaps", Verb: "get",
+				}}))
 	},
-		&rbacv1.ClusterRole{ObjectMeta: global, Rules: []rbacv1.PolicyRule{{NonResourceURLs: []string{"/" + name}, Verbs: []string{"get"}}}},
+		&rbacv1.ClusterRole{ObjectMeta: global, Rules: []rbacv1.PolicyRule{{NonResourceURLs: []string{"/" + name},
+			Verbs: []string{"get"}}}},
 		&rbacv1.ClusterRoleBinding{ObjectMeta: global, RoleRef: clusterRef, Subjects: subjects},
-		&rbacv1.Role{ObjectMeta: local, Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get"}}}},
+		&rbacv1.Role{ObjectMeta: local, Rules: []rbacv1.PolicyRule{{APIGroups: []string{""},
+			Resources: []string{"configmaps"}, Verbs: []string{"get"}}}},
 		&rbacv1.RoleBinding{ObjectMeta: local, RoleRef: ref, Subjects: subjects},
 	)
 }
 
-// AwaitPolicies returns when the API server decides by the ValidatingAdmissionPolicies and the bindings that there are now.
-// Objects that are parameters of a policy may still be unknown to it.
+// AwaitPolicies returns when the API server decides by the ValidatingAdmissionPolicies and the bindings that there are
+// now. Objects that are parameters of a policy may still be unknown to it.
 func (c *ControlPlane) AwaitPolicies(ctx context.Context) error {
 	name := probeName()
 	policy := &admissionv1.ValidatingAdmissionPolicy{
@@ -89,7 +94,8 @@ func (c *ControlPlane) AwaitPolicies(ctx context.Context) error {
 				ResourceNames: []string{name},
 				RuleWithOperations: admissionv1.RuleWithOperations{
 					Operations: []admissionv1.OperationType{admissionv1.Create},
-					Rule:       admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"configmaps"}},
+					Rule: admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"},
+						Resources: []string{"configmaps"}},
 				},
 			}}},
 			Validations: []admissionv1.Validation{{Expression: "false"}},
@@ -101,11 +107,12 @@ func (c *ControlPlane) AwaitPolicies(ctx context.Context) error {
 			PolicyName: name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
 		},
 	}
-	return c.withProbe(ctx, "policies", func() error { return c.denied(ctx, probeNamespace, name, "'"+name+"'") }, policy, binding)
+	return c.withProbe(ctx, "policies", func() error { return c.denied(ctx, probeNamespace, name, "'"+name+"'") }, policy,
+		binding)
 }
 
-// AwaitQuotas returns when the API server decides by the quotas that a namespace has now. The resourcequota-controller has to
-// run.
+// AwaitQuotas returns when the API server decides by the quotas that a namespace has now. The resourcequota-controller
+// has to run.
 func (c *ControlPlane) AwaitQuotas(ctx context.Context, namespace string) error {
 	if err := eventually(ctx, func() error { return c.quotasCounted(ctx, namespace) }); err != nil {
 		return err
@@ -135,7 +142,8 @@ func (c *ControlPlane) quotasCounted(ctx context.Context, namespace string) erro
 		for _, name := range slices.Sorted(maps.Keys(q.Spec.Hard)) {
 			want, hard := q.Spec.Hard[name], q.Status.Hard[name]
 			if _, counted := q.Status.Used[name]; !counted || hard.Cmp(want) != 0 {
-				return fmt.Errorf("quota %s/%s: %s is not counted, or limited to %s instead of %s", namespace, q.Name, name, &hard, &want)
+				return fmt.Errorf("quota %s/%s: %s is not counted, or limited to %s instead of %s", namespace, q.Name, name, &hard,
+					&want)
 			}
 		}
 	}
@@ -170,12 +178,14 @@ func (c *ControlPlane) withProbe(ctx context.Context, what string, seen func() e
 // allowed fails unless the API server would allow a request.
 func (c *ControlPlane) allowed(ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec) error {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&authorizationv1.SubjectAccessReview{
-		TypeMeta: metav1.TypeMeta{APIVersion: authorizationv1.SchemeGroupVersion.String(), Kind: "SubjectAccessReview"}, Spec: spec,
+		TypeMeta: metav1.TypeMeta{APIVersion: authorizationv1.SchemeGroupVersion.String(), Kind: "SubjectAccessReview"},
+		Spec:     spec,
 	})
 	if err != nil {
 		return err
 	}
-	answer, err := c.dynamic.Resource(subjectAccessReviews).Create(ctx, &unstructured.Unstructured{Object: content}, metav1.CreateOptions{})
+	answer, err := c.dynamic.Resource(subjectAccessReviews).Create(ctx, &unstructured.Unstructured{Object: content},
+		metav1.CreateOptions{})
 	if err != nil {
 		return err
 	}
@@ -190,7 +200,8 @@ func (c *ControlPlane) denied(ctx context.Context, namespace, name, reason strin
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"})
 	u.SetName(name)
-	_, err := c.dynamic.Resource(configMapsResource).Namespace(namespace).Create(ctx, u, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	_, err := c.dynamic.Resource(configMapsResource).Namespace(namespace).Create(ctx, u,
+		metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	if err == nil {
 		return fmt.Errorf("a ConfigMap is accepted, want an error with %q", reason)
 	}

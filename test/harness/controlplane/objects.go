@@ -62,11 +62,12 @@ func (c *ControlPlane) DeleteYAML(ctx context.Context, manifest []byte) error {
 	return c.Delete(ctx, objects...)
 }
 
-// Apply makes the objects exist with these contents, one after the other, by server-side apply: what an earlier Apply set
-// and this one leaves out goes away. A status that is not empty is applied too, through the status subresource.
+// Apply makes the objects exist with these contents, one after the other, by server-side apply: what an earlier Apply
+// set and this one leaves out goes away. A status that is not empty is applied too, through the status subresource.
 //
 // Objects are unstructured, or Go types of Kubernetes, the MCS API or this project; others have to state their kind. An
-// object without a namespace, of a kind that needs one, goes to "default". Rights and policies are in force when Apply returns.
+// object without a namespace, of a kind that needs one, goes to "default". Rights and policies are in force when Apply
+// returns.
 func (c *ControlPlane) Apply(ctx context.Context, objects ...runtime.Object) error {
 	for _, o := range objects {
 		u, r, err := c.resource(o)
@@ -81,7 +82,8 @@ func (c *ControlPlane) Apply(ctx context.Context, objects ...runtime.Object) err
 }
 
 // Delete deletes the objects, the last one first; only their kinds and names count, and one that does not exist is an
-// error. A namespace goes with all that is in it, and is gone when Delete returns. Rights and policies are not in force any more.
+// error. A namespace goes with all that is in it, and is gone when Delete returns. Rights and policies are not in force
+// any more.
 func (c *ControlPlane) Delete(ctx context.Context, objects ...runtime.Object) error {
 	for _, o := range slices.Backward(objects) {
 		u, r, err := c.resource(o)
@@ -189,11 +191,12 @@ func (c *ControlPlane) DeleteCRDs(ctx context.Context, manifests ...[]byte) erro
 // finalizerPatience is how long the API server may take for the objects of a CRD, before it is made to look again.
 const finalizerPatience = 10 * time.Second
 
-// lookAgain changes a CRD that is being deleted. The API server's finalizer tries again after ever longer times, and on a busy machine it may have failed
-// often; a change brings it back at once.
+// lookAgain changes a CRD that is being deleted. The API server's finalizer tries again after ever longer times, and on
+// a busy machine it may have failed often; a change brings it back at once.
 func (c *ControlPlane) lookAgain(ctx context.Context, d definition) error {
 	change := fmt.Appendf(nil, `{"metadata":{"annotations":{"test/looked":%q}}}`, time.Now())
-	_, err := c.dynamic.Resource(definitions).Patch(ctx, d.object.GetName(), types.MergePatchType, change, metav1.PatchOptions{})
+	_, err := c.dynamic.Resource(definitions).Patch(ctx, d.object.GetName(), types.MergePatchType, change,
+		metav1.PatchOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -299,8 +302,8 @@ func (c *ControlPlane) gone(ctx context.Context, d definition) error {
 	return nil
 }
 
-// EndNamespacesT ends namespaces that are deleted, with all that is in them, as kube-controller-manager does in a whole cluster, until the test
-// is over or stop is called.
+// EndNamespacesT ends namespaces that are deleted, with all that is in them, as kube-controller-manager does in a whole
+// cluster, until the test is over or stop is called.
 func (c *ControlPlane) EndNamespacesT(t testing.TB) (stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})

@@ -22,7 +22,8 @@ type process struct {
 	log  string
 }
 
-// start starts the program bin in the folder dir, where its output is appended to a file. env is added to the environment.
+// start starts the program bin in the folder dir, where its output is appended to a file. env is added to the
+// environment.
 func start(name, bin, dir string, args []string, env ...string) (*process, error) {
 	log := filepath.Join(dir, name+".log")
 	out, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -31,7 +32,8 @@ func start(name, bin, dir string, args []string, env ...string) (*process, error
 	}
 	defer out.Close() // the child has it
 	// Start gives it a group of its own: Ctrl-C in a terminal must not reach etcd before Stop has ended the API server.
-	p, err := subprocess.Start(subprocess.Command{Bin: bin, Args: args, Dir: dir, Env: append(os.Environ(), env...), Stdout: out, Stderr: out})
+	p, err := subprocess.Start(subprocess.Command{Bin: bin, Args: args, Dir: dir, Env: append(os.Environ(), env...),
+		Stdout: out, Stderr: out})
 	if err != nil {
 		return nil, err
 	}
@@ -108,8 +110,8 @@ func (p *process) tail() string {
 	return fmt.Sprintf("\n--- end of %s:\n%s", p.log, bytes.TrimSpace(b))
 }
 
-// A sweeper is a shell that removes a folder when this process closes its end of a pipe, or when the kernel does because
-// this process is gone.
+// A sweeper is a shell that removes a folder when this process closes its end of a pipe, or when the kernel does
+// because this process is gone.
 type sweeper struct {
 	pipe io.Closer
 	cmd  *exec.Cmd

@@ -51,8 +51,8 @@ func StartT(t testing.TB, opts Options) *ControlPlane {
 	return c
 }
 
-// Start builds the programs if need be, starts a control plane, installs the CRDs and returns when all of it serves. ctx
-// bounds the start only: the caller has to call [ControlPlane.Stop].
+// Start builds the programs if need be, starts a control plane, installs the CRDs and returns when all of it serves.
+// ctx bounds the start only: the caller has to call [ControlPlane.Stop].
 func Start(ctx context.Context, opts Options) (*ControlPlane, error) {
 	opts.ServiceCIDR = cmp.Or(opts.ServiceCIDR, "10.96.0.0/16,fd00:10:96::/108")
 	opts.MemoryLimit = cmp.Or(opts.MemoryLimit, "512MiB")
@@ -118,7 +118,8 @@ func (c *ControlPlane) start(ctx context.Context) (err error) {
 
 // ownObjects fails unless there are the namespaces and the Service that the API server makes. It may be ready before.
 func (c *ControlPlane) ownObjects(ctx context.Context) error {
-	for _, name := range []string{metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease} {
+	for _, name := range []string{metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic,
+		corev1.NamespaceNodeLease} {
 		if _, err := c.dynamic.Resource(namespaces).Get(ctx, name, metav1.GetOptions{}); err != nil {
 			return err
 		}
@@ -152,11 +153,13 @@ func (c *ControlPlane) connect() (err error) {
 	return nil
 }
 
-// Starting a control plane costs five seconds of CPU time, making a used one as new costs a tenth of that. So in a package with
+// Starting a control plane costs five seconds of CPU time, making a used one as new costs a tenth of that. So in a
+// package with
 //
 //	func TestMain(m *testing.M) { os.Exit(controlplane.Main(m)) }
 //
-// [StartT] returns one that an earlier test has used, if there is one with the same options. Tests that run at once get different ones.
+// [StartT] returns one that an earlier test has used, if there is one with the same options. Tests that run at once get
+// different ones.
 //
 //	                 +---- StartT ----+
 //	                 v                |
@@ -229,7 +232,8 @@ func (o Options) key() string {
 // errChanged: something that a new control plane has was changed.
 var errChanged = errors.New("it was changed")
 
-// listed returns the resources whose objects tests make and delete. The API server makes APIServices and IPAddresses for other objects.
+// listed returns the resources whose objects tests make and delete. The API server makes APIServices and IPAddresses
+// for other objects.
 func (c *ControlPlane) listed() (all []schema.GroupVersionResource, err error) {
 	disco, err := discovery.NewDiscoveryClientForConfigAndClient(c.config, c.http)
 	if err != nil {
@@ -245,7 +249,8 @@ func (c *ControlPlane) listed() (all []schema.GroupVersionResource, err error) {
 			return nil, err
 		}
 		for _, r := range list.APIResources {
-			if slices.Contains(r.Verbs, "list") && slices.Contains(r.Verbs, "delete") && r.Name != "apiservices" && r.Name != "ipaddresses" {
+			if slices.Contains(r.Verbs, "list") && slices.Contains(r.Verbs, "delete") && r.Name != "apiservices" &&
+				r.Name != "ipaddresses" {
 				all = append(all, gv.WithResource(r.Name))
 			}
 		}
@@ -253,9 +258,10 @@ func (c *ControlPlane) listed() (all []schema.GroupVersionResource, err error) {
 	return all, nil
 }
 
-// inventory returns all objects of the resources but those that the API server makes by itself at any time. The values are what must not change: the
-// version of a namespace, the generation of a CRD.
-func (c *ControlPlane) inventory(ctx context.Context, resources []schema.GroupVersionResource) (map[object]string, error) {
+// inventory returns all objects of the resources but those that the API server makes by itself at any time. The values
+// are what must not change: the version of a namespace, the generation of a CRD.
+func (c *ControlPlane) inventory(ctx context.Context, resources []schema.GroupVersionResource) (map[object]string,
+	error) {
 	client, err := metadata.NewForConfigAndClient(c.config, c.http)
 	if err != nil {
 		return nil, err
@@ -339,7 +345,8 @@ func (c *ControlPlane) reset(ctx context.Context) error {
 func (c *ControlPlane) remove(ctx context.Context, o object) error {
 	now := metav1.DeleteOptions{GracePeriodSeconds: new(int64)}
 	err := c.dynamic.Resource(o.resource).Namespace(o.namespace).Delete(ctx, o.name, now)
-	if o.resource == namespaces && (err == nil || apierrors.IsConflict(err)) { // It may be deleted already, and then it ends now.
+	// It may be deleted already, and then it ends now.
+	if o.resource == namespaces && (err == nil || apierrors.IsConflict(err)) {
 		err = c.endNamespace(ctx, o.name)
 	}
 	if apierrors.IsNotFound(err) {

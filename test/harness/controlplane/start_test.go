@@ -44,9 +44,11 @@ func TestReuse(t *testing.T) {
 			must(t, c.InstallCRDs(t.Context(), crd.ClusterProperties))
 		})
 		next("objects and definitions are gone", true, func(t *testing.T, c *ControlPlane) {
-			must(t, c.Apply(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: metav1.NamespaceDefault, Labels: map[string]string{"changed": "yes"}}}))
+			must(t, c.Apply(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: metav1.NamespaceDefault,
+				Labels: map[string]string{"changed": "yes"}}}))
 		})
-		next("a namespace of the API server was changed", false, func(t *testing.T, c *ControlPlane) { must(t, c.StopAPIServer()) })
+		next("a namespace of the API server was changed", false,
+			func(t *testing.T, c *ControlPlane) { must(t, c.StopAPIServer()) })
 		next("it was stopped", false, func(*testing.T, *ControlPlane) {})
 		return 0
 	}))

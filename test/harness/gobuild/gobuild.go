@@ -1,5 +1,5 @@
-// Package gobuild compiles programs and tests for the tools and tests and reports its progress. It uses the standard library alone, so that a
-// program that builds others is itself built in seconds.
+// Package gobuild compiles programs and tests for the tools and tests and reports its progress. It uses the standard
+// library alone, so that a program that builds others is itself built in seconds.
 package gobuild
 
 import (
@@ -31,12 +31,13 @@ type Command struct {
 	Next string // is built after that; may be empty
 }
 
-// flags are the same for all programs, so that they share what is compiled. A profile (PGO) would compile every package once more for
-// its program, which takes minutes and changes nothing but speed. Data for debuggers take an eighth of the CPU time.
+// flags are the same for all programs, so that they share what is compiled. A profile (PGO) would compile every package
+// once more for its program, which takes minutes and changes nothing but speed. Data for debuggers take an eighth of
+// the CPU time.
 var flags = []string{"-pgo=off", "-trimpath", "-buildvcs=false", "-gcflags=all=-dwarf=false"}
 
-// Build runs c, which is quick if its programs are up to date. It writes to progress what is built, every ten seconds how far it is,
-// and how long it took. All processes of the build have ended when Build returns, also if ctx ends.
+// Build runs c, which is quick if its programs are up to date. It writes to progress what is built, every ten seconds
+// how far it is, and how long it took. All processes of the build have ended when Build returns, also if ctx ends.
 func Build(ctx context.Context, c Command, progress io.Writer) error {
 	cmd := command(ctx, c.Dir, c.args())
 	var out output
@@ -63,8 +64,8 @@ func (c *Command) args() []string {
 func command(ctx context.Context, dir string, args []string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = dir
-	// Flags such as -race and a workspace are meant for other builds. Without garbage collection below 2 GiB the compiler takes
-	// a quarter less CPU time.
+	// Flags such as -race and a workspace are meant for other builds. Without garbage collection below 2 GiB the compiler
+	// takes a quarter less CPU time.
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off", "GOGC=off", "GOMEMLIMIT=2GiB")
 	// With its compilers in a group of its own. On SIGINT go removes its temporary files.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -96,8 +97,8 @@ func (o *output) text() string {
 	return b.String()
 }
 
-// A counter says how many packages are compiled and how many there are. It counts the latter at the first call: a build that takes
-// less than that does not need it. One goroutine calls it.
+// A counter says how many packages are compiled and how many there are. It counts the latter at the first call: a build
+// that takes less than that does not need it. One goroutine calls it.
 type counter struct {
 	ctx     context.Context
 	command Command
@@ -109,7 +110,8 @@ type counter struct {
 func (c *counter) String() string {
 	if c.all == 0 {
 		c.all = -1
-		args := append([]string{"list", "-deps", "-test=" + strconv.FormatBool(c.command.Tests), "-f", "{{if .Stale}}.{{end}}"}, flags...)
+		args := append([]string{"list", "-deps", "-test=" + strconv.FormatBool(c.command.Tests), "-f",
+			"{{if .Stale}}.{{end}}"}, flags...)
 		before := c.done.Load()
 		if out, err := command(c.ctx, c.command.Dir, append(args, c.command.Packages...)).Output(); err == nil {
 			c.all = before + int64(bytes.Count(out, []byte(".")))
@@ -125,8 +127,8 @@ func (c *counter) String() string {
 	return text
 }
 
-// Report writes what goes on: at once, then every ten seconds with the seconds so far and what detail returns, and in the end, when the
-// returned function is called. detail may be nil.
+// Report writes what goes on: at once, then every ten seconds with the seconds so far and what detail returns, and in
+// the end, when the returned function is called. detail may be nil.
 func Report(w io.Writer, what string, detail func() string) (done func()) {
 	start, stop, stopped := time.Now(), make(chan struct{}), make(chan struct{})
 	seconds := func() int { return int(time.Since(start).Seconds()) }
@@ -152,7 +154,8 @@ func Report(w io.Writer, what string, detail func() string) (done func()) {
 	return func() { close(stop); <-stopped }
 }
 
-// Lock takes the lock on file, which the kernel releases when its holder dies. While another process has the lock, progress says so.
+// Lock takes the lock on file, which the kernel releases when its holder dies. While another process has the lock,
+// progress says so.
 func Lock(ctx context.Context, file string, progress io.Writer) (unlock func(), err error) {
 	f, err := os.OpenFile(file, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {

@@ -38,7 +38,8 @@ func TestBuild(t *testing.T) {
 }
 
 func TestBuildFails(t *testing.T) {
-	c := Command{Dir: module(t, "package main\n\nfunc main() { undefinedName() }\n"), Packages: []string{"."}, What: "small"}
+	c := Command{Dir: module(t, "package main\n\nfunc main() { undefinedName() }\n"), Packages: []string{"."},
+		What: "small"}
 	c.Output = filepath.Join(t.TempDir(), "small")
 	if err := Build(t.Context(), c, io.Discard); err == nil || !strings.Contains(err.Error(), "undefined: undefinedName") {
 		t.Errorf("Build = %v, want the error of the compiler", err)

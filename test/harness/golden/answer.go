@@ -9,7 +9,8 @@ import (
 	"github.com/miekg/dns"
 )
 
-// A Reply is a message in a form that can be compared: records are text, sorted within their section, and the serial is 1.
+// A Reply is a message in a form that can be compared: records are text, sorted within their section, and the serial is
+// 1.
 type Reply struct {
 	Head string // rcode and flags: "NOERROR aa"
 	Sections
@@ -65,7 +66,8 @@ func (s *Sections) sort() {
 
 // Equal compares the records.
 func (s Sections) Equal(o Sections) bool {
-	return slices.Equal(s.Answer, o.Answer) && slices.Equal(s.Authority, o.Authority) && slices.Equal(s.Additional, o.Additional)
+	return slices.Equal(s.Answer, o.Answer) && slices.Equal(s.Authority, o.Authority) &&
+		slices.Equal(s.Additional, o.Additional)
 }
 
 func (s Sections) String() string {

@@ -10,10 +10,10 @@
 //	-- objects --     one object a line, see [Expand]
 //	-- answers --     one question after the other, each with its answer
 //
-// A question is "; name TYPE", and a note behind "<-". It is asked over UDP and TCP, with room for the whole answer. Its
-// answer is the rcode with the flags aa and tc, the records of the answer section, and those of the others behind
-// "authority:" and "additional:". The order of records does not matter. The serial is 1. Where answers differ from time to time, "or"
-// stands between the sets that are permitted, or "any N of" before the records of which N are shown.
+// A question is "; name TYPE", and a note behind "<-". It is asked over UDP and TCP, with room for the whole answer.
+// Its answer is the rcode with the flags aa and tc, the records of the answer section, and those of the others behind
+// "authority:" and "additional:". The order of records does not matter. The serial is 1. Where answers differ from time
+// to time, "or" stands between the sets that are permitted, or "any N of" before the records of which N are shown.
 //
 // A line "Manifests only: ..." in the comment says why no API server takes these objects.
 package golden

@@ -166,7 +166,8 @@ func TestExpand(t *testing.T) {
 			t.Errorf("Expand:\n%s\nwant in it\n%s", got, want)
 		}
 	}
-	for _, line := range []string{"Service  shop/db", "ServiceImport  shop/db  Headless  rubbish", "ServiceImport  shop/db  Headless  ports: 80"} {
+	for _, line := range []string{"Service  shop/db", "ServiceImport  shop/db  Headless  rubbish",
+		"ServiceImport  shop/db  Headless  ports: 80"} {
 		if _, err := Expand([]string{line}); err == nil {
 			t.Errorf("Expand(%q): no error", line)
 		}

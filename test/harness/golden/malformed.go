@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// The values that Malformed chooses from are few, so that they collide: a host with the name of a cluster ID, an address in two slices.
+// The values that Malformed chooses from are few, so that they collide: a host with the name of a cluster ID, an
+// address in two slices.
 var (
 	label63   = strings.Repeat("l", 63)
 	id63      = strings.Repeat("c", 31) + "." + strings.Repeat("d", 31)
@@ -27,9 +28,9 @@ var (
 	vips  = []string{"10.96.0.1", "fd00:96::1", "lb.example.org", "127.0.0.1", "10.96.0.2", "fd00:96::2"}
 )
 
-// Malformed returns object lines of n services, always the same for the same r: bad addresses, FQDN slices, nil ports, labels of 63
-// octets, hosts given twice, an address in two slices, mixed case, slices without labels, host names as ips, a hundred
-// ports, a thousand endpoints.
+// Malformed returns object lines of n services, always the same for the same r: bad addresses, FQDN slices, nil ports,
+// labels of 63 octets, hosts given twice, an address in two slices, mixed case, slices without labels, host names as
+// ips, a hundred ports, a thousand endpoints.
 func Malformed(r *rand.Rand, n int) []string {
 	g := generator{r}
 	seen := map[string]bool{}

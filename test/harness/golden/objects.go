@@ -18,9 +18,10 @@ import (
 //	ClusterProperty  NAME  VALUE  [v1alpha1]
 //	Namespace        NAME  [labels: KEY=VALUE...]
 //
-// A PORT is NAME/PROTOCOL/NUMBER, each of which may be empty. A slice is one of the service NAME, and its own name is made
-// up; "service: OTHER" puts another value into the label, "service: none" leaves it out. Its ports are those of the import
-// of that name unless it has some itself ("ports: none" for none), and its type is that of its first address.
+// A PORT is NAME/PROTOCOL/NUMBER, each of which may be empty. A slice is one of the service NAME, and its own name is
+// made up; "service: OTHER" puts another value into the label, "service: none" leaves it out. Its ports are those of
+// the import of that name unless it has some itself ("ports: none" for none), and its type is that of its first
+// address.
 //
 // An ENDPOINT is [HOSTNAME=]ADDRESS[,ADDRESS...], and behind it, in parentheses, conditions with commas between: ready,
 // not-ready, serving, not-serving, terminating.

@@ -11,8 +11,8 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
-// None waits until no goroutine is left that before does not have, which is [goleak.IgnoreCurrent] of then. A control plane that was started again
-// meanwhile has new ones: it waits for its processes, and an admin's client connects anew.
+// None waits until no goroutine is left that before does not have, which is [goleak.IgnoreCurrent] of then. A control
+// plane that was started again meanwhile has new ones: it waits for its processes, and an admin's client connects anew.
 func None(t testing.TB, before goleak.Option) {
 	t.Helper()
 	until.OK(t, "no goroutine is left", func(context.Context) error {

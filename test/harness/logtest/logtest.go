@@ -10,7 +10,8 @@ import (
 	"github.com/clusterset-dns/clusterset/api/logging"
 )
 
-// To returns a logger that writes to the log of t, with prefix before each line. The test must not end before its users.
+// To returns a logger that writes to the log of t, with prefix before each line. The test must not end before its
+// users.
 func To(t testing.TB, prefix string) logging.Logger { return logger{t, prefix} }
 
 type logger struct {
@@ -24,8 +25,8 @@ func (l logger) Warningf(format string, args ...any) { l.t.Logf(l.prefix+"warnin
 
 func (l logger) Errorf(format string, args ...any) { l.t.Logf(l.prefix+"error: "+format, args...) }
 
-// A Recorder is a logger that keeps its lines, each as "<level>: <text>" with the level info, warning or error. The zero
-// value is ready. Its methods may be called by several goroutines.
+// A Recorder is a logger that keeps its lines, each as "<level>: <text>" with the level info, warning or error. The
+// zero value is ready. Its methods may be called by several goroutines.
 type Recorder struct {
 	mu    sync.Mutex
 	lines []string

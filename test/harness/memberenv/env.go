@@ -1,5 +1,5 @@
-// Package memberenv is an environment for tests of the parts of the controller: one real API server that is a member of a
-// clusterset and its own broker, and the member's view of both.
+// Package memberenv is an environment for tests of the parts of the controller: one real API server that is a member of
+// a clusterset and its own broker, and the member's view of both.
 //
 //	env := memberenv.New(t)      // API server, broker namespace, Member
 //	env.Join()                   // ClusterProperty objects: a member
@@ -54,11 +54,12 @@ func Service(name string) types.NamespacedName {
 	return types.NamespacedName{Namespace: "shop", Name: name}
 }
 
-// New starts the API server. It has the namespaces shop, of the controller and of the member, and the Member with the VIP CIDR
-// 243.0.0.4/31.
+// New starts the API server. It has the namespaces shop, of the controller and of the member, and the Member with the
+// VIP CIDR 243.0.0.4/31.
 func New(t *testing.T) *Env {
 	t.Helper()
-	server := controlplane.StartT(t, controlplane.Options{CRDs: append(controlplane.DefaultCRDs(), crd.ExportedServices, crd.Inventories, crd.Members)})
+	server := controlplane.StartT(t, controlplane.Options{CRDs: append(controlplane.DefaultCRDs(), crd.ExportedServices,
+		crd.Inventories, crd.Members)})
 	admin, err := apiserver.NewClient(server.Config())
 	if err != nil {
 		t.Fatal(err)
@@ -77,14 +78,17 @@ func New(t *testing.T) *Env {
 	return e
 }
 
-// AddMember makes another member, which is not running, with a VIP CIDR or "", and pods in 10.2.0.0/16 and 10.1.128.0/17; the second
-// overlaps with the pods of the member that runs. It returns the namespace of the member on the broker.
+// AddMember makes another member, which is not running, with a VIP CIDR or "", and pods in 10.2.0.0/16 and
+// 10.1.128.0/17; the second overlaps with the pods of the member that runs. It returns the namespace of the member on
+// the broker.
 func (e *Env) AddMember(id, vips string) string {
 	e.Helper()
 	namespace := apibroker.NamespaceName("member", id)
-	e.owners[namespace] = &owner{Env: e, namespace: namespace, parts: make(map[string]*v1alpha1.Inventory), from: make(map[string]int64), claims: make(map[string][]v1alpha1.Claim), uids: make(map[string]string)}
+	e.owners[namespace] = &owner{Env: e, namespace: namespace, parts: make(map[string]*v1alpha1.Inventory),
+		from: make(map[string]int64), claims: make(map[string][]v1alpha1.Claim), uids: make(map[string]string)}
 	return e.addMember(id, v1alpha1.MemberSpec{
-		KubeSystemUID: "11234567-89ab-cdef-0123-456789abcdef", VIPCIDR: vips, PodCIDRs: []string{"10.2.0.0/16", "10.1.128.0/17"},
+		KubeSystemUID: "11234567-89ab-cdef-0123-456789abcdef", VIPCIDR: vips,
+		PodCIDRs: []string{"10.2.0.0/16", "10.1.128.0/17"},
 	})
 }
 
@@ -92,7 +96,8 @@ func (e *Env) addMember(id string, spec v1alpha1.MemberSpec) string {
 	e.Helper()
 	spec.Namespace = apibroker.NamespaceName("member", id)
 	e.Create(
-		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: spec.Namespace, Labels: map[string]string{apibroker.LabelClusterID: id}}},
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: spec.Namespace,
+			Labels: map[string]string{apibroker.LabelClusterID: id}}},
 		&v1alpha1.Member{ObjectMeta: metav1.ObjectMeta{Name: id}, Spec: spec},
 	)
 	return spec.Namespace
@@ -111,8 +116,9 @@ func (e *Env) Join() {
 func (e *Env) JoinSet() {
 	e.Helper()
 	e.Create(&aboutv1beta1.ClusterProperty{
-		ObjectMeta: metav1.ObjectMeta{Name: about.ClusterSetName, Annotations: map[string]string{apibroker.AnnotationBrokerUID: string(e.System)}},
-		Spec:       aboutv1beta1.ClusterPropertySpec{Value: "set"},
+		ObjectMeta: metav1.ObjectMeta{Name: about.ClusterSetName,
+			Annotations: map[string]string{apibroker.AnnotationBrokerUID: string(e.System)}},
+		Spec: aboutv1beta1.ClusterPropertySpec{Value: "set"},
 	})
 }
 
@@ -140,7 +146,8 @@ func (e *Env) Leave() {
 	e.Update(property)
 }
 
-// Create makes objects as an administrator. Records and slices of other members get stamps and lists, as their owners would give them.
+// Create makes objects as an administrator. Records and slices of other members get stamps and lists, as their owners
+// would give them.
 func (e *Env) Create(objects ...apiserver.Object) {
 	e.Helper()
 	for _, o := range objects {
@@ -180,8 +187,9 @@ func (e *Env) Delete(objects ...apiserver.Object) {
 	}
 }
 
-// DropFields applies the manifest of a CRD without the fields at these paths, such as ".spec.ports.items.name". It returns when the API server
-// has ended the watches of the kind, which it does a moment after it uses the new definition.
+// DropFields applies the manifest of a CRD without the fields at these paths, such as ".spec.ports.items.name". It
+// returns when the API server has ended the watches of the kind, which it does a moment after it uses the new
+// definition.
 func (e *Env) DropFields(manifest []byte, paths ...string) {
 	e.Helper()
 	var definition map[string]any
@@ -224,7 +232,8 @@ func (e *Env) watchEnds(definition map[string]any) (ended func()) {
 	group, _, _ := unstructured.NestedString(crd.Object, "spec", "group")
 	plural, _, _ := unstructured.NestedString(crd.Object, "spec", "names", "plural")
 	versions, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
-	gvr := schema.GroupVersionResource{Group: group, Version: versions[0].(map[string]any)["name"].(string), Resource: plural}
+	gvr := schema.GroupVersionResource{Group: group, Version: versions[0].(map[string]any)["name"].(string),
+		Resource: plural}
 	w, err := e.Server.Dynamic().Resource(gvr).Watch(e.Context(), metav1.ListOptions{})
 	if err != nil {
 		e.Fatal(err)
@@ -327,7 +336,8 @@ func NewSourceSlice(svc types.NamespacedName, name, address string) *discoveryv1
 			Namespace: svc.Namespace, Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: svc.Name},
 		},
 		AddressType: discoveryv1.AddressTypeIPv4,
-		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{address}, Conditions: discoveryv1.EndpointConditions{Ready: new(true)}}},
-		Ports:       []discoveryv1.EndpointPort{{Name: new("pg"), Port: new(int32(5432))}},
+		Endpoints: []discoveryv1.Endpoint{{Addresses: []string{address},
+			Conditions: discoveryv1.EndpointConditions{Ready: new(true)}}},
+		Ports: []discoveryv1.EndpointPort{{Name: new("pg"), Port: new(int32(5432))}},
 	}
 }

@@ -26,7 +26,8 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/series"
 )
 
-// An Instance is the member's view of its own API server and of the broker, from which a test builds the part under test.
+// An Instance is the member's view of its own API server and of the broker, from which a test builds the part under
+// test.
 type Instance struct {
 	*Env
 	Member     *member.Cluster
@@ -50,7 +51,8 @@ type Instance struct {
 // Start returns an Instance whose caches of the member are complete. The member must have joined, see [Env.Join].
 func (e *Env) Start(serviceCIDRs ...netip.Prefix) *Instance {
 	e.Helper()
-	i := &Instance{Env: e, Writes: &Writes{gets: make(map[string]int)}, Log: &logtest.Recorder{}, registry: prometheus.NewRegistry()}
+	i := &Instance{Env: e, Writes: &Writes{gets: make(map[string]int)}, Log: &logtest.Recorder{},
+		registry: prometheus.NewRegistry()}
 	i.Metrics = metrics.New(i.registry, metrics.Labels{})
 	rest := e.Server.Config()
 	rest.QPS, rest.Burst = 1000, 2000
@@ -151,7 +153,8 @@ func (i *Instance) ConditionsOf(svc types.NamespacedName) string {
 	return strings.Join(text, " ")
 }
 
-// Listed reports whether a Broker has seen the newest inventories of the other members, of the part that a service belongs to.
+// Listed reports whether a Broker has seen the newest inventories of the other members, of the part that a service
+// belongs to.
 func (i *Instance) Listed(svc types.NamespacedName) bool {
 	for namespace, w := range i.owners {
 		part, exists := w.parts[apibroker.InventoryPart(svc.Namespace, svc.Name)]
@@ -163,7 +166,8 @@ func (i *Instance) Listed(svc types.NamespacedName) bool {
 	return true
 }
 
-// Metric returns the sum of the time series of a metric of the controller, without its prefix, of which a label has the value, "" for all.
+// Metric returns the sum of the time series of a metric of the controller, without its prefix, of which a label has the
+// value, "" for all.
 func (i *Instance) Metric(name, label string) float64 {
 	i.Helper()
 	all, err := series.Gather(i.registry)
@@ -173,8 +177,8 @@ func (i *Instance) Metric(name, label string) float64 {
 	return all.Named(series.Controller + name).Of(label).Sum()
 }
 
-// Writes are the requests of an Instance that changed something, without Events: "<method> <path below /namespaces/ or whole path>", with
-// "broker" for the broker namespace of the member.
+// Writes are the requests of an Instance that changed something, without Events: "<method> <path below /namespaces/ or
+// whole path>", with "broker" for the broker namespace of the member.
 type Writes struct {
 	mu    sync.Mutex
 	all   []string

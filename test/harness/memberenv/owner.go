@@ -31,8 +31,8 @@ type Env struct {
 	last   int64             // stamp
 }
 
-// An owner stands for the controller of a member of [Env.AddMember]: it stamps the objects that a test writes, and keeps inventory and lists right
-// (docs/spec/controller.md 2.6).
+// An owner stands for the controller of a member of [Env.AddMember]: it stamps the objects that a test writes, and
+// keeps inventory and lists right (docs/spec/controller.md 2.6).
 type owner struct {
 	*Env
 	namespace string

@@ -28,11 +28,12 @@ func (e *Env) Deny(policies ...Policy) {
 		policy.Spec.MatchConstraints = &admissionv1.MatchResources{}
 		for _, r := range p.Resources {
 			parts := strings.SplitN(r, "/", 3)
-			policy.Spec.MatchConstraints.ResourceRules = append(policy.Spec.MatchConstraints.ResourceRules, admissionv1.NamedRuleWithOperations{
-				RuleWithOperations: admissionv1.RuleWithOperations{Operations: p.Operations, Rule: admissionv1.Rule{
-					APIGroups: parts[:1], APIVersions: parts[1:2], Resources: parts[2:],
-				}},
-			})
+			policy.Spec.MatchConstraints.ResourceRules = append(policy.Spec.MatchConstraints.ResourceRules,
+				admissionv1.NamedRuleWithOperations{
+					RuleWithOperations: admissionv1.RuleWithOperations{Operations: p.Operations, Rule: admissionv1.Rule{
+						APIGroups: parts[:1], APIVersions: parts[1:2], Resources: parts[2:],
+					}},
+				})
 		}
 		if p.Where != "" {
 			policy.Spec.MatchConditions = []admissionv1.MatchCondition{{Name: "where", Expression: p.Where}}
@@ -40,9 +41,10 @@ func (e *Env) Deny(policies ...Policy) {
 		for _, want := range p.Want {
 			policy.Spec.Validations = append(policy.Spec.Validations, admissionv1.Validation{Expression: want})
 		}
-		binding := &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: meta, Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
-			PolicyName: p.Name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
-		}}
+		binding := &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: meta,
+			Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
+				PolicyName: p.Name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
+			}}
 		if err := e.Server.Apply(e.Context(), policy, binding); err != nil {
 			e.Fatal(err)
 		}

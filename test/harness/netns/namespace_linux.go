@@ -61,8 +61,8 @@ func onThread(f func() error) error {
 	return <-done
 }
 
-// do runs f in the namespace: the sockets that it opens and the processes that it starts belong there, wherever they are
-// used. f must not leave that to another goroutine.
+// do runs f in the namespace: the sockets that it opens and the processes that it starts belong there, wherever they
+// are used. f must not leave that to another goroutine.
 func (n *namespace) do(f func() error) error {
 	return onThread(func() error {
 		if err := unix.Setns(int(n.handle.Fd()), unix.CLONE_NEWNET); err != nil {

@@ -128,7 +128,8 @@ func TestRelay(t *testing.T) {
 func TestCommandRunsInTheNode(t *testing.T) {
 	node, err := NewT(t).Join(t.Context(), "east", prefix("10.1.0.0/16"))
 	must(t, err)
-	c, err := subprocess.Start(node.Command(subprocess.Command{Bin: "ip", Args: []string{"-o", "address", "show", "dev", "eth0"}}))
+	c, err := subprocess.Start(node.Command(subprocess.Command{Bin: "ip",
+		Args: []string{"-o", "address", "show", "dev", "eth0"}}))
 	must(t, err)
 	must(t, c.Wait(t.Context()))
 	for _, a := range node.Addresses {
@@ -141,7 +142,8 @@ func TestCommandRunsInTheNode(t *testing.T) {
 func TestNamesAreNotDialled(t *testing.T) {
 	node, err := NewT(t).Join(t.Context(), "east")
 	must(t, err)
-	if conn, err := node.Dial(t.Context(), "tcp", "localhost:1"); err == nil || !strings.Contains(err.Error(), "localhost") {
+	if conn, err := node.Dial(t.Context(), "tcp", "localhost:1"); err == nil ||
+		!strings.Contains(err.Error(), "localhost") {
 		t.Errorf("Dial of a name = %v, %v, want an error that shows it", conn, err)
 	}
 }

@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// A Network joins nodes: each reaches the nodes and pods of all. Its methods may be called from one goroutine at a time.
+// A Network joins nodes: each reaches the nodes and pods of all. Its methods may be called from one goroutine at a
+// time.
 type Network struct {
 	bridge *namespace
 	nodes  []*Node
@@ -45,8 +46,8 @@ func New(ctx context.Context) (*Network, error) {
 	return &Network{bridge: bridge}, nil
 }
 
-// Close ends what was started in the nodes, and the network. Processes that others started there have to be gone by then.
-// The error reports a kube-proxy that had ended by itself.
+// Close ends what was started in the nodes, and the network. Processes that others started there have to be gone by
+// then. The error reports a kube-proxy that had ended by itself.
 func (n *Network) Close() error {
 	var all []error
 	for _, node := range n.nodes {
@@ -73,7 +74,8 @@ func (n *Network) Join(ctx context.Context, cluster string, pods ...netip.Prefix
 		return nil, fmt.Errorf("node %s: want at most %d nodes", cluster, maxNodes)
 	}
 	if other := n.overlapping(pods); other != nil {
-		return nil, fmt.Errorf("node %s: pods in %v: want none of those of node %s, %v", cluster, pods, other.Cluster, other.Pods)
+		return nil, fmt.Errorf("node %s: pods in %v: want none of those of node %s, %v", cluster, pods, other.Cluster,
+			other.Pods)
 	}
 	ns, err := newNamespace(ctx)
 	if err != nil {

@@ -138,7 +138,8 @@ func (c *Connection) Echo(text string) error {
 // Close ends the connection.
 func (c *Connection) Close() error { return c.conn.Close() }
 
-// Serve makes every pod of the node accept TCP connections at the port, with a [Reply], and echo what is sent until the client closes the connection.
+// Serve makes every pod of the node accept TCP connections at the port, with a [Reply], and echo what is sent until the
+// client closes the connection.
 func (n *Node) Serve(port int) error {
 	return n.Listen(fmt.Sprintf(":%d", port), func(conn net.Conn) {
 		local := conn.LocalAddr().(*net.TCPAddr).AddrPort()
@@ -147,7 +148,8 @@ func (n *Node) Serve(port int) error {
 			_ = conn.(*net.TCPConn).SetLinger(0) // The client sees a reset.
 			return
 		}
-		if json.NewEncoder(conn).Encode(Reply{Cluster: n.Cluster, Pod: pod}) == nil { // else the client reports a missing reply
+		// else the client reports a missing reply
+		if json.NewEncoder(conn).Encode(Reply{Cluster: n.Cluster, Pod: pod}) == nil {
 			_, _ = io.Copy(conn, conn) // The client reports a missing echo.
 		}
 	})
@@ -168,8 +170,8 @@ func (n *Node) isSilent(pod netip.Addr) bool {
 	return n.silent[pod]
 }
 
-// Relay makes what listens at the address on the host, by TCP, reachable at the same address in the node. The address is one
-// of loopback.
+// Relay makes what listens at the address on the host, by TCP, reachable at the same address in the node. The address
+// is one of loopback.
 func (n *Node) Relay(address string) error {
 	return n.Listen(address, func(conn net.Conn) {
 		host, err := net.Dial("tcp", address)

@@ -19,15 +19,16 @@ const proxyHealth, proxyMetrics = "127.0.0.1:10256", "127.0.0.1:10249"
 
 // A Proxy is the program kube-proxy of some version.
 type Proxy struct {
-	Bin  string
-	Mode string // how it has the kernel translate: "nftables" if empty, or "iptables", which needs the programs of that name
+	Bin string
+	// how it has the kernel translate: "nftables" if empty, or "iptables", which needs the programs of that name
+	Mode string
 	// MinSync is the least time between two changes of its rules; if 0, the 1 s of kube-proxy.
 	MinSync time.Duration
 }
 
-// StartProxy starts kube-proxy in the node and returns when it is healthy. It ends with the network. The API server that the
-// kubeconfig names has to be reachable in the node ([Node.Relay]) and to have a Node of this name with the addresses of this
-// one.
+// StartProxy starts kube-proxy in the node and returns when it is healthy. It ends with the network. The API server
+// that the kubeconfig names has to be reachable in the node ([Node.Relay]) and to have a Node of this name with the
+// addresses of this one.
 func (n *Node) StartProxy(ctx context.Context, p Proxy, kubeconfig, name string) error {
 	started, err := subprocess.Start(n.Command(subprocess.Command{Bin: p.Bin, Args: n.proxyFlags(p, kubeconfig, name)}))
 	if err != nil {

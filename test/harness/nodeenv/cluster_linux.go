@@ -23,8 +23,8 @@ const (
 	Namespace = "shop"
 )
 
-// Proxy builds kube-proxy, if need be: that of the control plane if version is empty, else one that [controlplane.KubeProxy] knows. The oldest
-// one has no nftables mode.
+// Proxy builds kube-proxy, if need be: that of the control plane if version is empty, else one that
+// [controlplane.KubeProxy] knows. The oldest one has no nftables mode.
 func Proxy(ctx context.Context, version string) (p netns.Proxy, err error) {
 	if version == "" {
 		further, err := controlplane.FurtherBinaries(ctx, os.Stderr)
@@ -37,8 +37,8 @@ func Proxy(ctx context.Context, version string) (p netns.Proxy, err error) {
 	return p, err
 }
 
-// A Cluster is a member with one node, and with the controller that makes EndpointSlices. Its methods may be called from one goroutine at a
-// time.
+// A Cluster is a member with one node, and with the controller that makes EndpointSlices. Its methods may be called
+// from one goroutine at a time.
 type Cluster struct {
 	*testclusterset.Member
 	Node  *netns.Node
@@ -76,7 +76,8 @@ type NodeConfig struct {
 }
 
 // StartNode joins a node to the network, makes the member's API server reachable there, and starts kube-proxy.
-func StartNode(ctx context.Context, network *netns.Network, m *testclusterset.Member, c NodeConfig) (*netns.Node, error) {
+func StartNode(ctx context.Context, network *netns.Network, m *testclusterset.Member, c NodeConfig) (*netns.Node,
+	error) {
 	node, err := network.Join(ctx, c.Title, c.Pods...)
 	if err != nil {
 		return nil, err
@@ -92,8 +93,8 @@ func StartNode(ctx context.Context, network *netns.Network, m *testclusterset.Me
 
 var nodes = schema.GroupVersionResource{Version: "v1", Resource: "nodes"}
 
-// createNode creates what kube-proxy and the endpointslice controller read of the node. It is not applied: an apply takes
-// only one address of a type.
+// createNode creates what kube-proxy and the endpointslice controller read of the node. It is not applied: an apply
+// takes only one address of a type.
 func createNode(ctx context.Context, m *testclusterset.Member, node *netns.Node, c NodeConfig) error {
 	var addresses []any
 	for _, a := range node.Addresses {

@@ -1,5 +1,5 @@
-// Package outages reads the table of docs/outages.md: which faults the project survives, and which tests prove it. Tests report here what
-// they measure of a fault.
+// Package outages reads the table of docs/outages.md: which faults the project survives, and which tests prove it.
+// Tests report here what they measure of a fault.
 package outages
 
 import (
@@ -49,7 +49,8 @@ func Read(path string) ([]Fault, error) {
 		}
 		cells := strings.Split(strings.Trim(line, "|"), "|")
 		if len(cells) != columns {
-			return nil, fmt.Errorf("%s:%d: %d columns, want %d: id, fault, what happens, bound, proof", path, number+1, len(cells), columns)
+			return nil, fmt.Errorf("%s:%d: %d columns, want %d: id, fault, what happens, bound, proof", path, number+1,
+				len(cells), columns)
 		}
 		for i := range cells {
 			cells[i] = strings.TrimSpace(cells[i])
@@ -73,11 +74,13 @@ func Read(path string) ([]Fault, error) {
 // A Measurement is what a test measured of a fault.
 type Measurement struct {
 	ID, What string
-	// Took is how long it took, and Bound how long it may take. Without a bound there is no time: the test itself fails if it is too much.
+	// Took is how long it took, and Bound how long it may take. Without a bound there is no time: the test itself fails if
+	// it is too much.
 	Took, Bound time.Duration
 }
 
-// Over reports whether it took too long. How long something takes depends on the machine, too: `make faults` fails for it, a test does not.
+// Over reports whether it took too long. How long something takes depends on the machine, too: `make faults` fails for
+// it, a test does not.
 func (m Measurement) Over() bool { return m.Bound > 0 && m.Took > m.Bound }
 
 // String returns what was measured in words.
@@ -137,7 +140,8 @@ func Reported(key, value string) (m Measurement, ok bool, err error) {
 	return m, true, err
 }
 
-// Measured reports what a test measured of a fault, for the table of `make faults`. The test fails by itself if it is too much.
+// Measured reports what a test measured of a fault, for the table of `make faults`. The test fails by itself if it is
+// too much.
 func Measured(t testing.TB, id, format string, args ...any) {
 	t.Helper()
 	Measurement{ID: id, What: fmt.Sprintf(format, args...)}.report(t)
@@ -158,5 +162,6 @@ func Since(t testing.TB, id string, begin time.Time, bound time.Duration, what s
 // Env is the environment variable by which `make faults` asks its tests for the numbers in the table.
 const Env = "CLUSTERSET_FAULTS"
 
-// Long reports whether a test is to do as much as the table says, which takes minutes: in `make faults`, but not in `make test`.
+// Long reports whether a test is to do as much as the table says, which takes minutes: in `make faults`, but not in
+// `make test`.
 func Long() bool { return os.Getenv(Env) != "" }

@@ -1,7 +1,8 @@
 // Package program finds the programs that tests run and that other projects make, such as dig.
 //
-// `make test` gets these programs before the tests start. If it cannot get one, it names the program in [SkipEnv], and the tests that need
-// it are skipped. A test has no other way to skip itself: without that variable a missing program is a failure.
+// `make test` gets these programs before the tests start. If it cannot get one, it names the program in [SkipEnv], and
+// the tests that need it are skipped. A test has no other way to skip itself: without that variable a missing program
+// is a failure.
 package program
 
 import (
@@ -19,8 +20,8 @@ import (
 // SkipEnv names the environment variable that lists the programs, divided by blanks, whose tests are to be skipped.
 const SkipEnv = "CLUSTERSET_SKIP"
 
-// Find returns the path of a program, which is in bin/ of the repository, on the path or in /usr/sbin. If it is missing, the test is
-// skipped if [SkipEnv] has the program's name, and fails otherwise.
+// Find returns the path of a program, which is in bin/ of the repository, on the path or in /usr/sbin. If it is
+// missing, the test is skipped if [SkipEnv] has the program's name, and fails otherwise.
 func Find(t testing.TB, name string) string {
 	t.Helper()
 	if skips(os.Getenv(SkipEnv), name) {
@@ -48,5 +49,6 @@ func find(root, name string) (string, error) {
 			return path, nil
 		}
 	}
-	return "", fmt.Errorf("program %q is missing: want it installed; make test does so, or skips the tests that %s=%s names", name, SkipEnv, name)
+	return "", fmt.Errorf(
+		"program %q is missing: want it installed; make test does so, or skips the tests that %s=%s names", name, SkipEnv, name)
 }

@@ -1,5 +1,5 @@
-// Package query asks a DNS server one question and prints the response as dig 9.18 does. It stands in for dig in the demo where dig is
-// not installed, and knows the options that the demo uses and no others.
+// Package query asks a DNS server one question and prints the response as dig 9.18 does. It stands in for dig in the
+// demo where dig is not installed, and knows the options that the demo uses and no others.
 package query
 
 import (
@@ -31,8 +31,8 @@ type request struct {
 	timeout      time.Duration // of one try
 }
 
-// Run sends a question and writes the response. It takes arguments of dig, see [Usage]; of the lines that dig prints by default, those
-// that +nocmd, +nostats and +noquestion turn off are never printed.
+// Run sends a question and writes the response. It takes arguments of dig, see [Usage]; of the lines that dig prints by
+// default, those that +nocmd, +nostats and +noquestion turn off are never printed.
 func Run(ctx context.Context, args []string, w io.Writer) error {
 	q, err := parse(args)
 	if err != nil {
@@ -57,7 +57,8 @@ func Run(ctx context.Context, args []string, w io.Writer) error {
 func (q request) exchange(ctx context.Context, m *dns.Msg, network string) (reply *dns.Msg, err error) {
 	client := dns.Client{Net: network, Timeout: q.timeout, UDPSize: bufsize}
 	for range q.tries {
-		if reply, _, err = client.ExchangeContext(ctx, m, net.JoinHostPort(q.server, q.port)); err == nil || ctx.Err() != nil {
+		if reply, _, err = client.ExchangeContext(ctx, m, net.JoinHostPort(q.server, q.port)); err == nil ||
+			ctx.Err() != nil {
 			break
 		}
 	}
@@ -122,7 +123,8 @@ func format(m *dns.Msg) string {
 		name string
 		set  bool
 	}{
-		{"qr", m.Response}, {"aa", m.Authoritative}, {"tc", m.Truncated}, {"rd", m.RecursionDesired}, {"ra", m.RecursionAvailable},
+		{"qr", m.Response}, {"aa", m.Authoritative}, {"tc", m.Truncated}, {"rd", m.RecursionDesired},
+		{"ra", m.RecursionAvailable},
 		{"ad", m.AuthenticatedData}, {"cd", m.CheckingDisabled},
 	} {
 		if f.set {

@@ -29,8 +29,8 @@ type Series struct {
 // A Set is all time series of a program, or some of them.
 type Set []Series
 
-// Gather returns the time series of a registry: counters and gauges, and the counts of histograms under the name that they have in the text
-// format, NAME_count.
+// Gather returns the time series of a registry: counters and gauges, and the counts of histograms under the name that
+// they have in the text format, NAME_count.
 func Gather(metrics prometheus.Gatherer) (Set, error) {
 	families, err := metrics.Gather()
 	if err != nil {
@@ -39,7 +39,8 @@ func Gather(metrics prometheus.Gatherer) (Set, error) {
 	var all Set
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
-			s := Series{Name: f.GetName(), Labels: map[string]string{}, Value: m.GetCounter().GetValue() + m.GetGauge().GetValue()}
+			s := Series{Name: f.GetName(), Labels: map[string]string{},
+				Value: m.GetCounter().GetValue() + m.GetGauge().GetValue()}
 			if h := m.GetHistogram(); h != nil {
 				s.Name, s.Value = s.Name+"_count", float64(h.GetSampleCount())
 			}

@@ -30,7 +30,8 @@ func TestParse(t *testing.T) {
 		want   map[string]float64
 	}{
 		{labels: []string{"resource"}, want: map[string]float64{"leases": 5, "members": 15}},
-		{labels: []string{"verb", "resource"}, want: map[string]float64{"WATCH leases": 2, "LIST leases": 3, "WATCH members": 15}},
+		{labels: []string{"verb", "resource"}, want: map[string]float64{"WATCH leases": 2, "LIST leases": 3,
+			"WATCH members": 15}},
 	} {
 		if got := all.Named("watches").By(tt.labels...); !maps.Equal(got, tt.want) {
 			t.Errorf("watches by %q = %v, want %v", tt.labels, got, tt.want)
@@ -77,7 +78,8 @@ func TestGather(t *testing.T) {
 	if got, want := all.Named("writes").By("side"), map[string]float64{"local": 3, "broker": 2}; !maps.Equal(got, want) {
 		t.Errorf("writes by side = %v, want %v", got, want)
 	}
-	if count, depth := all.Named("lag_count").Sum(), all.Named("depth").Sum(); len(all) != 4 || count != 2 || depth != -1.5 {
+	if count, depth := all.Named("lag_count").Sum(), all.Named("depth").Sum(); len(all) != 4 || count != 2 ||
+		depth != -1.5 {
 		t.Errorf("%v: want the count 2 of lag and the depth -1.5", all)
 	}
 }

@@ -34,8 +34,8 @@ func Root(ctx context.Context) (string, error) {
 	return filepath.Dir(mod), nil
 }
 
-// Program returns the path of a program below cmd, "coredns" or "clusterset", for tests. `make test` has built it; a plain `go test` builds it
-// now. The working directory must be inside the repository.
+// Program returns the path of a program below cmd, "coredns" or "clusterset", for tests. `make test` has built it; a
+// plain `go test` builds it now. The working directory must be inside the repository.
 func Program(ctx context.Context, name string) (bin string, err error) {
 	root, err := Root(ctx)
 	if err != nil {
@@ -45,8 +45,8 @@ func Program(ctx context.Context, name string) (bin string, err error) {
 	return bin, BuildProgram(ctx, root, "./cmd/"+name, bin)
 }
 
-// BuildProgram builds a main package of this module as bin. It is quick if bin is up to date. Processes that build the same path do so one after
-// the other.
+// BuildProgram builds a main package of this module as bin. It is quick if bin is up to date. Processes that build the
+// same path do so one after the other.
 func BuildProgram(ctx context.Context, root, pkg, bin string) error {
 	if err := os.MkdirAll(filepath.Dir(bin), 0o755); err != nil {
 		return fmt.Errorf("build %s: %w", pkg, err)
@@ -112,7 +112,8 @@ func (s *Server) failure() error {
 // Output returns what the server has written so far.
 func (s *Server) Output() string { return strings.TrimSpace(s.Out.String()) }
 
-// Stop ends the server by SIGTERM and waits for its end. It fails if the server had ended before, had to be killed, or reports a failure.
+// Stop ends the server by SIGTERM and waits for its end. It fails if the server had ended before, had to be killed, or
+// reports a failure.
 func (s *Server) Stop() error {
 	select {
 	case <-s.Done():
@@ -128,8 +129,8 @@ func (s *Server) Stop() error {
 	return nil
 }
 
-// Ask sends one question over UDP, with an OPT record, and returns the answer. As a resolver does, it asks up to three times: a busy machine
-// may lose a datagram, or answer late.
+// Ask sends one question over UDP, with an OPT record, and returns the answer. As a resolver does, it asks up to three
+// times: a busy machine may lose a datagram, or answer late.
 func Ask(ctx context.Context, address, name string, qtype uint16) (reply *dns.Msg, err error) {
 	m := new(dns.Msg)
 	m.SetQuestion(dns.Fqdn(name), qtype)

@@ -82,7 +82,8 @@ func Start(c Command) (*Process, error) {
 	return p, nil
 }
 
-// Goroutine is the function that a goroutine runs for each process until that ends, as a search for leaked ones names it.
+// Goroutine is the function that a goroutine runs for each process until that ends, as a search for leaked ones names
+// it.
 const Goroutine = "github.com/clusterset-dns/clusterset/test/harness/subprocess.(*Process).run"
 
 // run starts the process and waits for its end.
@@ -166,8 +167,8 @@ func (p *Process) kill() {
 	<-p.done
 }
 
-// Stop ends the process by SIGTERM, and by SIGKILL if it still runs after patience. It returns when the process has ended, and reports
-// whether SIGTERM was enough.
+// Stop ends the process by SIGTERM, and by SIGKILL if it still runs after patience. It returns when the process has
+// ended, and reports whether SIGTERM was enough.
 func (p *Process) Stop(patience time.Duration) bool {
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	select {

@@ -6,8 +6,8 @@
 //	  ^                     Run: controller     StartDNS: CoreDNS
 //	  +--- Join ------------+-------------------+
 //
-// All API servers are real. Join does what `clusterset join` does, and every controller and server runs with the service account, the
-// rights and the policies that are shipped.
+// All API servers are real. Join does what `clusterset join` does, and every controller and server runs with the
+// service account, the rights and the policies that are shipped.
 package testclusterset
 
 import (
@@ -97,11 +97,12 @@ func Start(ctx context.Context, o Options) (_ *Clusterset, err error) {
 	return c, g.Wait()
 }
 
-// init prepares the broker. On a busy machine an API server that has just started may need longer than the minute it allows each request; then
-// it goes on where it stopped.
+// init prepares the broker. On a busy machine an API server that has just started may need longer than the minute it
+// allows each request; then it goes on where it stopped.
 func (c *Clusterset) init(ctx context.Context) error {
 	for {
-		if err := admin.Init(ctx, c.Broker.Config(), admin.InitOptions{AggregateView: true}); !apierrors.IsTimeout(err) || ctx.Err() != nil {
+		if err := admin.Init(ctx, c.Broker.Config(), admin.InitOptions{AggregateView: true}); !apierrors.IsTimeout(err) ||
+			ctx.Err() != nil {
 			return err
 		}
 	}
@@ -116,7 +117,8 @@ func (c *Clusterset) start(ctx context.Context, id string, n int, all Options) (
 		return nil, fmt.Errorf("member %s: %w", id, err)
 	}
 	// In the folder of the control plane, which is removed even if this process is killed.
-	m := &Member{ControlPlane: cp, ID: id, Index: n, clusterset: c, dir: filepath.Join(filepath.Dir(cp.Kubeconfig()), "mounted")}
+	m := &Member{ControlPlane: cp, ID: id, Index: n, clusterset: c,
+		dir: filepath.Join(filepath.Dir(cp.Kubeconfig()), "mounted")}
 	if err := os.Mkdir(m.dir, 0o700); err != nil {
 		return m, fmt.Errorf("member %s: %w", id, err)
 	}
@@ -194,8 +196,8 @@ func (m *Member) Join(ctx context.Context, change ...func(*admin.JoinOptions)) (
 	return joined, m.MountSecret(ctx)
 }
 
-// Leave takes the cluster out of the clusterset. Its broker namespace stays, with a mark, until the next join, which needs
-// [controlplane.ControlPlane.EndNamespacesT].
+// Leave takes the cluster out of the clusterset. Its broker namespace stays, with a mark, until the next join, which
+// needs [controlplane.ControlPlane.EndNamespacesT].
 func (m *Member) Leave(t testing.TB) {
 	t.Helper()
 	o := admin.LeaveOptions{Namespace: wellknown.ControllerNamespace}

@@ -77,7 +77,8 @@ func StartDNS(t testing.TB, m *Member, lines ...string) *DNS {
 	return d
 }
 
-// Ask returns rcode and sorted records of the answer: "NOERROR 10.1.0.1 10.1.0.2". It appends svc.clusterset.local to name.
+// Ask returns rcode and sorted records of the answer: "NOERROR 10.1.0.1 10.1.0.2". It appends svc.clusterset.local to
+// name.
 func (d *DNS) Ask(ctx context.Context, name string, qtype uint16) (string, error) {
 	reply, err := server.Ask(ctx, d.Address, name+".svc.clusterset.local.", qtype)
 	if err != nil {

@@ -183,7 +183,8 @@ func Gone(object metav1.Object, err error) error {
 	return err
 }
 
-func (m *Member) get(ctx context.Context, into runtime.Object, of schema.GroupVersionResource, namespace, name string) error {
+func (m *Member) get(ctx context.Context, into runtime.Object, of schema.GroupVersionResource, namespace,
+	name string) error {
 	u, err := m.Dynamic().Resource(of).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return err

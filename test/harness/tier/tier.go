@@ -5,7 +5,8 @@
 //	all        make test-all     what takes long for what it finds, and the race detector
 //	nightly    make nightly      faults, random search, soak, releases
 //
-// A test of a higher tier begins with the line tier.All(t) or tier.Nightly(t). The targets set [Env]; a plain `go test` runs tests of every tier.
+// A test of a higher tier begins with the line tier.All(t) or tier.Nightly(t). The targets set [Env]; a plain `go test`
+// runs tests of every tier.
 package tier
 
 import (

@@ -1,11 +1,11 @@
-// Package baseline is a CoreDNS plugin that serves answers from a map, which it prepares at its start, and does nothing else. Its cost is
-// the least that a plugin with the same records can have; benchmarks compare other servers with it.
+// Package baseline is a CoreDNS plugin that serves answers from a map, which it prepares at its start, and does nothing
+// else. Its cost is the least that a plugin with the same records can have; benchmarks compare other servers with it.
 //
 //	baseline FILE
 //
 // FILE is a master file (RFC 1035 section 5) with one SOA record. An RRset that is too large for the client gets TC and
-// as many of its records as fit. An SRV RRset gets the A records of its targets. A name or type that is not in the file gets NXDOMAIN.
-// Letter case counts.
+// as many of its records as fit. An SRV RRset gets the A records of its targets. A name or type that is not in the file
+// gets NXDOMAIN. Letter case counts.
 package baseline
 
 import (
@@ -15,7 +15,8 @@ import (
 	"github.com/miekg/dns"
 )
 
-// EDNSSize is the size of an answer to a client that sends OPT, in octets. The plugin ignores the size in the OPT record.
+// EDNSSize is the size of an answer to a client that sends OPT, in octets. The plugin ignores the size in the OPT
+// record.
 const EDNSSize = 1232
 
 type question struct {

@@ -24,7 +24,8 @@ type bench struct {
 	progress         *progress
 }
 
-// goBuild runs `go build` in this module. The working directory is that of the repository; files among the arguments have absolute names.
+// goBuild runs `go build` in this module. The working directory is that of the repository; files among the arguments
+// have absolute names.
 func goBuild(ctx context.Context, args ...string) error {
 	c, err := subprocess.Start(subprocess.Command{Bin: "go", Args: append([]string{"build", "-C", "test/lab"}, args...)})
 	if err != nil {

@@ -41,8 +41,8 @@ type pace struct {
 	outstanding int // changes that are under way at most
 }
 
-// run changes things, given by their index, until stop is closed, and returns how many. Each comes once before any comes again:
-// no change is to overtake another of the same thing.
+// run changes things, given by their index, until stop is closed, and returns how many. Each comes once before any
+// comes again: no change is to overtake another of the same thing.
 func (p pace) run(ctx context.Context, stop <-chan struct{}, change func(context.Context, int) error) (int, error) {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(p.outstanding)

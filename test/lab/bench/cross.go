@@ -262,7 +262,8 @@ func (c *cross) load(ctx context.Context, n, slices int, headless bool) error {
 		}
 		for k := range slices {
 			slice := sliceOf(s, i, k, address(i))
-			if _, err := c.kube.DiscoveryV1().EndpointSlices(s.Namespace).Create(ctx, slice, metav1.CreateOptions{}); err != nil {
+			if _, err := c.kube.DiscoveryV1().EndpointSlices(s.Namespace).Create(ctx, slice,
+				metav1.CreateOptions{}); err != nil {
 				return err
 			}
 		}
@@ -297,8 +298,8 @@ type stall[T comparable] struct {
 	since time.Time
 }
 
-// lasts notes the state, and reports whether it has not changed for so long that it is not worth waiting any more. A busy machine takes long, but
-// does not stand still.
+// lasts notes the state, and reports whether it has not changed for so long that it is not worth waiting any more. A
+// busy machine takes long, but does not stand still.
 func (s *stall[T]) lasts(state T) bool {
 	if s.since.IsZero() || s.state != state {
 		s.state, s.since = state, time.Now()
@@ -328,8 +329,8 @@ func (b *bench) awaitHeld(ctx context.Context, m *testclusterset.Member, imports
 	}
 }
 
-// held counts the imports and slices of m. It asks for nothing but numbers: a list of the slices would cost the API server more
-// than what is measured.
+// held counts the imports and slices of m. It asks for nothing but numbers: a list of the slices would cost the API
+// server more than what is measured.
 func held(ctx context.Context, m *testclusterset.Member) (imports, slices int, err error) {
 	kube, mcs, err := clientsOf(m)
 	if err != nil {
@@ -344,7 +345,8 @@ func held(ctx context.Context, m *testclusterset.Member) (imports, slices int, e
 	if err != nil {
 		return 0, 0, err
 	}
-	return len(list.Items) + int(ptr.Deref(list.RemainingItemCount, 0)), len(all.Items) + int(ptr.Deref(all.RemainingItemCount, 0)), nil
+	return len(list.Items) + int(ptr.Deref(list.RemainingItemCount, 0)),
+		len(all.Items) + int(ptr.Deref(all.RemainingItemCount, 0)), nil
 }
 
 // newExport exports a service and waits until the other cluster resolves it.
@@ -372,8 +374,8 @@ func (c *cross) move(ctx context.Context) error {
 	return g.Wait()
 }
 
-// moved gives the first endpoint of a service another address, and waits until the other cluster has it in place of the old
-// one.
+// moved gives the first endpoint of a service another address, and waits until the other cluster has it in place of the
+// old one.
 func (c *cross) moved(ctx context.Context, i int, to netip.Addr) error {
 	s := testclusterset.Headless(namespace(i), name(i), testclusterset.Port("http", 80))
 	slice := sliceOf(s, i, 0, to)
@@ -442,7 +444,8 @@ func crossTable(all []crossResult) string {
 }
 
 func (r *importResult) markdown() string {
-	return heading("First import", fmt.Sprintf("%d services with %d slices: %.1f s, target %s\n", r.Services, r.Slices, r.Seconds,
+	return heading("First import", fmt.Sprintf("%d services with %d slices: %.1f s, target %s\n", r.Services, r.Slices,
+		r.Seconds,
 		r.goal().cell("%.0f")))
 }
 

@@ -26,8 +26,8 @@ type load struct {
 const (
 	clients     = 8
 	outstanding = 100
-	// Seconds until an answer counts as lost. With so many queries for 10,000 records at a time, the in-tree plugin takes a
-	// second for each even on an idle machine.
+	// Seconds until an answer counts as lost. With so many queries for 10,000 records at a time, the in-tree plugin takes
+	// a second for each even on an idle machine.
 	patience = 30
 )
 
@@ -150,7 +150,8 @@ func parseLatencies(report string) ([]float64, error) {
 // rcodeSlack is how far the share of an rcode may be off: the last answers are not awaited.
 const rcodeSlack = 0.02
 
-// verify returns an error if an answer has an rcode that is not wanted, if the shares are others, or if answers are missing.
+// verify returns an error if an answer has an rcode that is not wanted, if the shares are others, or if answers are
+// missing.
 func (s stats) verify(want map[string]float64) error {
 	if s.completed == 0 {
 		return errors.New("no answers")

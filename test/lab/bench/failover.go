@@ -19,8 +19,8 @@ type failoverPart struct {
 	Drains []drainedResult
 }
 
-// A moveResult is how long it took from the loss of the last selected endpoint, when the API server had answered, to the first connection in
-// the next cluster.
+// A moveResult is how long it took from the loss of the last selected endpoint, when the API server had answered, to
+// the first connection in the next cluster.
 type moveResult struct {
 	Lost   string // where the endpoint was
 	Client string // how its kube-proxy is set
@@ -40,7 +40,8 @@ func (p *failoverPart) markdown() string {
 	moves := [][]string{{"last selected endpoint", "kube-proxy", "rounds", "p50, ms", "p99, ms", "max, ms", "target"}}
 	for _, m := range p.Moves {
 		moves = append(moves, []string{
-			m.Lost, m.Client, fmt.Sprint(m.Number), fmt.Sprintf("%.0f", m.P50), fmt.Sprintf("%.0f", m.P99), fmt.Sprintf("%.0f", m.Max),
+			m.Lost, m.Client, fmt.Sprint(m.Number), fmt.Sprintf("%.0f", m.P50), fmt.Sprintf("%.0f", m.P99),
+			fmt.Sprintf("%.0f", m.Max),
 			m.goal().cell("%.0f"),
 		})
 	}
@@ -66,7 +67,8 @@ func (p *failoverPart) goals() []goal {
 }
 
 func (m moveResult) goal() goal {
-	return newGoal(fmt.Sprintf("p99 from the loss in the %s to the next cluster, kube-proxy with %s, ms", m.Lost, m.Client), m.P99, targetMoved)
+	return newGoal(fmt.Sprintf("p99 from the loss in the %s to the next cluster, kube-proxy with %s, ms", m.Lost,
+		m.Client), m.P99, targetMoved)
 }
 
 func (d drainedResult) goal() goal {
@@ -82,8 +84,8 @@ type togetherPart struct {
 	Changes []togetherResult
 }
 
-// floorWrites is how many objects of each service the floor writes: as many as a change of selection, which shows a slice, hides another, and says
-// in the import why.
+// floorWrites is how many objects of each service the floor writes: as many as a change of selection, which shows a
+// slice, hides another, and says in the import why.
 const floorWrites = 3
 
 // A togetherResult is one change.
@@ -94,14 +96,16 @@ type togetherResult struct {
 	Landed  float64 // and until connections of a sample landed in the other cluster; 0 if not looked for
 	Slices  int     // that were written
 	Most    int
-	// What else the controller wrote, by API server, kind and verb, and what of it has to be written; empty if that is not limited.
+	// What else the controller wrote, by API server, kind and verb, and what of it has to be written; empty if that is not
+	// limited.
 	Others  map[string]float64
 	Allowed string
 }
 
 // String is the result in one line, as it is known long before the report.
 func (c togetherResult) String() string {
-	return fmt.Sprintf("written in %.1f s, slices shown after %.1f s, connections land after %.1f s, %d slices written, one of them %d times, other writes: %s",
+	return fmt.Sprintf(
+		"written in %.1f s, slices shown after %.1f s, connections land after %.1f s, %d slices written, one of them %d times, other writes: %s",
 		c.Written, c.Shown, c.Landed, c.Slices, c.Most, counts(c.Others, "none"))
 }
 

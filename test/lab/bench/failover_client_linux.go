@@ -84,7 +84,8 @@ func (c *client) count() (made, failed int) {
 	return len(c.landings), failed
 }
 
-// landed waits for the first connection that began at that time or later and landed in the cluster, and returns when that was.
+// landed waits for the first connection that began at that time or later and landed in the cluster, and returns when
+// that was.
 func (c *client) landed(ctx context.Context, cluster string, since time.Time) (time.Time, error) {
 	ctx, cancel := context.WithTimeout(ctx, crossPatience)
 	defer cancel()

@@ -137,7 +137,8 @@ func (b *bench) startFailover(ctx context.Context) (*failoverRun, error) {
 	proxy.MinSync = 100 * time.Millisecond
 	f.nodes["100 ms"], err = nodeenv.StartNode(ctx, f.network, f.east.Member, nodeenv.NodeConfig{
 		// It has no Pods, but kube-proxy wants networks for them.
-		Title: "east-2", Name: "node-2", Proxy: proxy, Pods: []netip.Prefix{netip.MustParsePrefix("10.40.0.0/24"), netip.MustParsePrefix("fd00:40::/64")},
+		Title: "east-2", Name: "node-2", Proxy: proxy, Pods: []netip.Prefix{netip.MustParsePrefix("10.40.0.0/24"),
+			netip.MustParsePrefix("fd00:40::/64")},
 	})
 	if err != nil {
 		return f, err
@@ -180,7 +181,8 @@ func (f *failoverRun) stop() error {
 // offer has both clusters export a service, and clients of it on each node of east.
 func (f *failoverRun) offer(ctx context.Context, lost, affinity string, from, to *nodeenv.Cluster) error {
 	s := &movingService{
-		Service: nodeenv.Service{Name: affinity, Ports: map[string]int32{"http": failoverPort}, Pods: 1}, lost: lost, from: from, to: to,
+		Service: nodeenv.Service{Name: affinity, Ports: map[string]int32{"http": failoverPort}, Pods: 1}, lost: lost,
+		from: from, to: to,
 	}
 	var err error
 	if s.kube, err = kubernetes.NewForConfig(from.Config()); err != nil {
@@ -251,7 +253,8 @@ func (s *movingService) remove(ctx context.Context) error { return s.terminate(c
 
 // terminate deletes the Pod, which is left to its kubelet for the time of grace, of which there is none.
 func (s *movingService) terminate(ctx context.Context, grace int64) error {
-	return s.kube.CoreV1().Pods(nodeenv.Namespace).Delete(ctx, s.Name+"-0", metav1.DeleteOptions{GracePeriodSeconds: &grace})
+	return s.kube.CoreV1().Pods(nodeenv.Namespace).Delete(ctx, s.Name+"-0",
+		metav1.DeleteOptions{GracePeriodSeconds: &grace})
 }
 
 // restore creates the Pod again, and waits until connections land there.
@@ -292,8 +295,8 @@ func (f *failoverRun) moves(ctx context.Context, s *movingService, rounds int) (
 	return all, nil
 }
 
-// drains has a result for each client. A Pod that is drained serves for its time of grace, and then accepts nothing any more, before it is
-// deleted in the API.
+// drains has a result for each client. A Pod that is drained serves for its time of grace, and then accepts nothing any
+// more, before it is deleted in the API.
 func (f *failoverRun) drains(ctx context.Context, s *movingService, rounds int) ([]drainedResult, error) {
 	all := make([]drainedResult, len(s.clients))
 	for i, c := range s.clients {

@@ -15,7 +15,8 @@ import (
 func TestSliceWatch(t *testing.T) {
 	w := newSliceWatch()
 	slice := func(name, cluster string, hidden bool) *metav1.PartialObjectMetadata {
-		o := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{mcsv1beta1.LabelSourceCluster: cluster}}}
+		o := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: name,
+			Labels: map[string]string{mcsv1beta1.LabelSourceCluster: cluster}}}
 		if hidden {
 			o.Labels[corev1.IsHeadlessService] = ""
 		}

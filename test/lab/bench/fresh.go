@@ -29,7 +29,8 @@ const (
 
 var freshPeers = []peer{inTreePeer, ourPeer}
 
-// A freshResult is how long a change of a slice took from the API server's answer to the first DNS answer that shows it.
+// A freshResult is how long a change of a slice took from the API server's answer to the first DNS answer that shows
+// it.
 type freshResult struct {
 	Peer    string
 	Wanted  int // 0 means as many as can be under way
@@ -140,13 +141,14 @@ func (f *fresh) calm(ctx context.Context, rate int) ([]freshResult, error) {
 	return results, nil
 }
 
-// busy changes endpoints and waits for the one server that is asked meanwhile half of what it answers at most. The servers
-// take turns, so that none is always the first.
+// busy changes endpoints and waits for the one server that is asked meanwhile half of what it answers at most. The
+// servers take turns, so that none is always the first.
 func (f *fresh) busy(ctx context.Context, rate int, capacities []float64) ([]freshResult, error) {
 	delays, took := make([][]time.Duration, len(f.servers)), make([]time.Duration, len(f.servers))
 	for _, i := range []int{0, 1, 1, 0} {
 		s, queries := f.servers[i], int(capacities[i]/2)
-		f.b.progress.say("fresh: %s changes a second for %s, while %s is asked %d queries a second", rateText(rate), freshTurn, s, queries)
+		f.b.progress.say("fresh: %s changes a second for %s, while %s is asked %d queries a second", rateText(rate),
+			freshTurn, s, queries)
 		w := &watch{flips: f.flips, servers: f.servers[i : i+1], delays: make([][]time.Duration, 1)}
 		g, ctx := errgroup.WithContext(ctx)
 		g.Go(func() error {

@@ -24,8 +24,8 @@ const noChanges = -1
 
 var lossRates = []int{noChanges, freshRate, mostChanges}
 
-// A lossResult is what one peer answers while endpoints change. Losses are in percent of what the same round had without
-// changes.
+// A lossResult is what one peer answers while endpoints change. Losses are in percent of what the same round had
+// without changes.
 type lossResult struct {
 	Peer    string
 	Wanted  int // -1 means none, 0 as many as can be under way
@@ -34,8 +34,8 @@ type lossResult struct {
 	// The API server, which takes part in each change, has the same CPUs.
 	QPSLoss summary
 	CPU     summary // of the server, what the changes take it included
-	// CPULoss is how much less a server answers that has as much CPU time with changes as without. Part of it is no loss to
-	// changes: of a machine that has to do more, fewer queries come at a time, and each costs more.
+	// CPULoss is how much less a server answers that has as much CPU time with changes as without. Part of it is no loss
+	// to changes: of a machine that has to do more, fewer queries come at a time, and each costs more.
 	CPULoss summary
 	// ChangeCPU is the server's CPU time for a change while there are no queries, ChangeLoss what so many changes take of
 	// the CPU time that it has at full speed without them, in percent.
@@ -55,8 +55,8 @@ type lossTrial struct {
 	changes, qps, cpu []float64
 }
 
-// loss measures in turn what each server answers without changes and with them. No query asks for the changes meanwhile:
-// that would cost more than they do.
+// loss measures in turn what each server answers without changes and with them. No query asks for the changes
+// meanwhile: that would cost more than they do.
 func (f *fresh) loss(ctx context.Context) (lossResults, error) {
 	var trials []*lossTrial
 	for _, rate := range lossRates {

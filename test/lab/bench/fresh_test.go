@@ -11,7 +11,8 @@ import (
 
 var errTest = errors.New("no more")
 
-// Each thing is changed once before any is changed again, never more at a time than allowed, and the first error ends it.
+// Each thing is changed once before any is changed again, never more at a time than allowed, and the first error ends
+// it.
 func TestPace(t *testing.T) {
 	for _, rate := range []int{mostChanges, 1_000_000} {
 		p := pace{rate: rate, things: 10, outstanding: 1}
@@ -59,7 +60,8 @@ func TestPaceFails(t *testing.T) {
 // testLoss is of servers of which ours answers twice as much and changes take too much of at the highest rate.
 func testLoss() lossResults {
 	trial := func(p peer, rate int, changes, qps, cpu float64) *lossTrial {
-		return &lossTrial{server: &server{peer: p}, rate: rate, changes: []float64{changes}, qps: []float64{qps}, cpu: []float64{cpu}}
+		return &lossTrial{server: &server{peer: p}, rate: rate, changes: []float64{changes}, qps: []float64{qps},
+			cpu: []float64{cpu}}
 	}
 	return newLossResults([]*lossTrial{
 		trial(inTreePeer, noChanges, 0, 20_000, 40), trial(ourPeer, noChanges, 0, 40_000, 20),
@@ -90,7 +92,8 @@ func TestLoss(t *testing.T) {
 	if len(goals) != 2 || goals[0].Missed || !goals[1].Missed {
 		t.Errorf("goals %v, want the second of two missed", goals)
 	}
-	text, want := squeeze(lossTable(all)), "| 30000 (0 %) | 2.00 | 25.0 (25.0 to 25.0) | 25.0 (0 %) | 20.0 (20.0 to 20.0) | 40 | 1.0 | ≤ 10 |"
+	text, want := squeeze(lossTable(
+		all)), "| 30000 (0 %) | 2.00 | 25.0 (25.0 to 25.0) | 25.0 (0 %) | 20.0 (20.0 to 20.0) | 40 | 1.0 | ≤ 10 |"
 	if !strings.Contains(text, want) {
 		t.Errorf("table lacks %q:\n%s", want, text)
 	}

@@ -133,8 +133,8 @@ func (b *bench) growthMemory(ctx context.Context, p peer, src source, few []ques
 	return taken.result(p), nil
 }
 
-// grow measures the sizes of one axis. The smallest zone stays, on a control plane of its own, and is asked once more in the
-// rounds of the largest, which are compared with it. The others are one zone to which more is added.
+// grow measures the sizes of one axis. The smallest zone stays, on a control plane of its own, and is asked once more
+// in the rounds of the largest, which are compared with it. The others are one zone to which more is added.
 func (b *bench) grow(ctx context.Context, a growthAxis) (all []growthResult, err error) {
 	small, err := b.startZone(ctx, a)
 	if err != nil {
@@ -277,9 +277,10 @@ func (z *growthZone) change(ctx context.Context, results []growthResult) error {
 	return err
 }
 
-// changeCost returns the CPU time of a change in µs, by server and round. One change follows the other, so that no server
-// can take two in one step.
-func (z *growthZone) changeCost(ctx context.Context, what string, change func(context.Context) (question, error)) ([][]float64, error) {
+// changeCost returns the CPU time of a change in µs, by server and round. One change follows the other, so that no
+// server can take two in one step.
+func (z *growthZone) changeCost(ctx context.Context, what string,
+	change func(context.Context) (question, error)) ([][]float64, error) {
 	costs := make([][]float64, len(z.servers))
 	for round := range growthChangeRounds {
 		z.bench.progress.say("growth: round %d of %d: %d changes of one %s", round+1, growthChangeRounds, growthChanges, what)
@@ -325,7 +326,8 @@ func quietAll(ctx context.Context, servers []*server) ([]float64, error) {
 // The addresses that changes give, beyond those of any endpoint.
 const firstChange = 1 << 23
 
-// changedVIP and changedHeadless are the services that change. The latter's only slice is not part of the zone's services.
+// changedVIP and changedHeadless are the services that change. The latter's only slice is not part of the zone's
+// services.
 
 func changedVIP() service {
 	return service{namespace: "change", name: "vip", ip: endpointAddr(firstChange)}
@@ -347,7 +349,8 @@ func newChanges(ctx context.Context, c *cluster) (*changes, error) {
 	ch := &changes{cluster: c, next: firstChange + sliceSize}
 	var err error
 	slice, s := changedHeadless().slice(clusters[0], 0, sliceSize), changedVIP()
-	if ch.slice, err = c.kube.DiscoveryV1().EndpointSlices(slice.Namespace).Create(ctx, slice, metav1.CreateOptions{}); err != nil {
+	if ch.slice, err = c.kube.DiscoveryV1().EndpointSlices(slice.Namespace).Create(ctx, slice,
+		metav1.CreateOptions{}); err != nil {
 		return nil, fmt.Errorf("slice that changes: %w", err)
 	}
 	ch.imp, err = c.mcs.MulticlusterV1beta1().ServiceImports(s.namespace).Get(ctx, s.name, metav1.GetOptions{})

@@ -98,8 +98,8 @@ func (b *bench) heartbeats(ctx context.Context, members int) (_ beatResult, err 
 	return s.result, err
 }
 
-// startBeats starts a broker with the objects of its members, and the real member. The caller must stop the result, also
-// after an error.
+// startBeats starts a broker with the objects of its members, and the real member. The caller must stop the result,
+// also after an error.
 func (b *bench) startBeats(ctx context.Context, members int) (*beatRun, error) {
 	b.progress.say("heartbeats: starting a broker with %d members", members)
 	s := &beatRun{b: b, result: beatResult{Members: members}}
@@ -111,7 +111,8 @@ func (b *bench) startBeats(ctx context.Context, members int) (*beatRun, error) {
 	}); err != nil {
 		return s, err
 	}
-	size := scaleSize{Members: members - 1, Services: min(beatImports, members-1), Namespaces: 1, Exporters: 1, Endpoints: 10}
+	size := scaleSize{Members: members - 1, Services: min(beatImports, members-1), Namespaces: 1, Exporters: 1,
+		Endpoints: 10}
 	s.importer, s.others = s.clusterset.Members[0], &simulation{broker: s.clusterset.Broker, size: size}
 	if err := join(ctx, s.importer, size.Namespaces, scaleNamespace); err != nil {
 		return s, err
@@ -211,8 +212,8 @@ func (s *beatRun) windows(ctx context.Context) error {
 	return nil
 }
 
-// A beatLook holds totals since the start: CPU seconds of API server, etcd, controller and simulated members; kB that the controller received;
-// heartbeats and ended watches of the simulated members.
+// A beatLook holds totals since the start: CPU seconds of API server, etcd, controller and simulated members; kB that
+// the controller received; heartbeats and ended watches of the simulated members.
 type beatLook [7]float64
 
 func (s *beatRun) look() (l beatLook, err error) {
@@ -238,16 +239,20 @@ type beatPart []beatResult
 
 func (p beatPart) markdown() string {
 	lines := [][]string{{
-		"members", "renewed every, s", "silent after, s", "heartbeats/s", "API server, cores", "etcd, cores", "controller, cores", "it receives, kB/s",
+		"members", "renewed every, s", "silent after, s", "heartbeats/s", "API server, cores", "etcd, cores",
+		"controller, cores", "it receives, kB/s",
 		"simulated members, cores",
 	}}
 	for _, r := range p {
 		lines = append(lines, []string{
-			count(r.Members), fmt.Sprintf("%.0f", r.Renew.Seconds()), fmt.Sprintf("%.0f", r.TTL.Seconds()), fmt.Sprintf("%.1f", r.Sent.Median),
-			figure("%.3f", r.APIServer), figure("%.3f", r.Etcd), figure("%.4f", r.Controller), figure("%.1f", r.Received), figure("%.3f", r.Simulated),
+			count(r.Members), fmt.Sprintf("%.0f", r.Renew.Seconds()), fmt.Sprintf("%.0f", r.TTL.Seconds()),
+			fmt.Sprintf("%.1f", r.Sent.Median),
+			figure("%.3f", r.APIServer), figure("%.3f", r.Etcd), figure("%.4f", r.Controller), figure("%.1f", r.Received),
+			figure("%.3f", r.Simulated),
 		})
 	}
-	return heading("Idle clustersets", fmt.Sprintf("One member is real, and imports from %d of the others, which are simulated. Medians of %d windows of %g s.\n\n",
+	return heading("Idle clustersets", fmt.Sprintf(
+		"One member is real, and imports from %d of the others, which are simulated. Medians of %d windows of %g s.\n\n",
 		beatImports, beatWindows, beatWindow.Seconds())+table(lines))
 }
 
@@ -258,7 +263,8 @@ func (p beatPart) goals() []goal {
 			continue
 		}
 		what := fmt.Sprintf("%s members idle: ", count(r.Members))
-		all = append(all, newGoal(what+"API server and etcd of the broker, cores", r.APIServer.Median+r.Etcd.Median, targetBeatBroker),
+		all = append(all, newGoal(what+"API server and etcd of the broker, cores", r.APIServer.Median+r.Etcd.Median,
+			targetBeatBroker),
 			newGoal(what+"one controller, cores", r.Controller.Median, targetBeatController),
 			newGoal(what+"one controller receives, kB/s", r.Received.Median, targetBeatReceived))
 	}

@@ -59,10 +59,12 @@ func beatKinds() []beatKind {
 const beatCheck = time.Minute
 
 // newBeatMember makes a member whose watches are open.
-func newBeatMember(ctx context.Context, b *controlplane.ControlPlane, kube kubernetes.Interface, m int) (*beatMember, error) {
+func newBeatMember(ctx context.Context, b *controlplane.ControlPlane, kube kubernetes.Interface, m int) (*beatMember,
+	error) {
 	life := int64((24 * time.Hour).Seconds())
 	granted, err := kube.CoreV1().ServiceAccounts(brokerNamespace(m)).CreateToken(ctx, broker.ServiceAccount,
-		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &life}}, metav1.CreateOptions{})
+		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &life}},
+		metav1.CreateOptions{})
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +87,8 @@ func newBeatMember(ctx context.Context, b *controlplane.ControlPlane, kube kuber
 	return made, nil
 }
 
-// run reads the watches, renews the heartbeat and checks the server until ctx ends; both for the first time after a part of their intervals.
+// run reads the watches, renews the heartbeat and checks the server until ctx ends; both for the first time after a
+// part of their intervals.
 func (m *beatMember) run(ctx context.Context, pace time.Duration, phase float64) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for i, kind := range beatKinds() {
@@ -177,7 +180,8 @@ func (m *beatMember) renew(ctx context.Context) error {
 		return err
 	}
 	path := fmt.Sprintf("/apis/coordination.k8s.io/v1/namespaces/%s/leases/%s", m.lease.Namespace, m.lease.Name)
-	return m.do(ctx, http.MethodPatch, path, url.Values{"fieldManager": {wellknown.ManagerExporter}, "force": {"true"}}, runtime.ContentTypeJSON, body)
+	return m.do(ctx, http.MethodPatch, path, url.Values{"fieldManager": {wellknown.ManagerExporter}, "force": {"true"}},
+		runtime.ContentTypeJSON, body)
 }
 
 // do sends a request, and reads the response to its end.
@@ -192,7 +196,8 @@ func (m *beatMember) do(ctx context.Context, method, path string, query url.Valu
 }
 
 // send sends a request, again while the server is too busy, and returns the content of the response.
-func (m *beatMember) send(ctx context.Context, method, path string, query url.Values, accept string, body []byte) (io.ReadCloser, error) {
+func (m *beatMember) send(ctx context.Context, method, path string, query url.Values, accept string,
+	body []byte) (io.ReadCloser, error) {
 	for {
 		request, err := http.NewRequestWithContext(ctx, method, m.host+path+"?"+query.Encode(), bytes.NewReader(body))
 		if err != nil {

@@ -1,5 +1,6 @@
-// Command bench measures our plugin beside its peers, on Linux: CoreDNS's plugin kubernetes with its option multicluster ("in-tree"), the
-// baseline (package test/lab/baseline), which serves prepared answers, and NSD for some questions.
+// Command bench measures our plugin beside its peers, on Linux: CoreDNS's plugin kubernetes with its option
+// multicluster ("in-tree"), the baseline (package test/lab/baseline), which serves prepared answers, and NSD for some
+// questions.
 //
 //	                        writes objects
 //	bench ------------------------------------------> kube-apiserver
@@ -9,25 +10,27 @@
 //	  |  starts                          UDP, TCP           ^
 //	  +-------------> dnsperf ------------------------------+
 //
-// Each section measures one subject (rows, memory, fresh, ...; see sections). All peers serve the same objects: those that can watch get
-// them from the same API server, the others as a master file. The server of each peer is a process of its own, so that its CPU time and
-// its memory are what the kernel accounts to that process, without the load generator.
+// Each section measures one subject (rows, memory, fresh, ...; see sections). All peers serve the same objects: those
+// that can watch get them from the same API server, the others as a master file. The server of each peer is a process
+// of its own, so that its CPU time and its memory are what the kernel accounts to that process, without the load
+// generator.
 //
-// Other load on the machine changes every figure. So a measurement is repeated in rounds, and each round measures all peers one after the
-// other, in another order each time. A ratio is taken within its round, where both sides had the same load. The report has the
-// median over the rounds and, in parentheses, the range of the rounds as a part of the median. Before a measurement bench checks the
-// answers of each peer: a wrong answer is an error.
+// Other load on the machine changes every figure. So a measurement is repeated in rounds, and each round measures all
+// peers one after the other, in another order each time. A ratio is taken within its round, where both sides had the
+// same load. The report has the median over the rounds and, in parentheses, the range of the rounds as a part of the
+// median. Before a measurement bench checks the answers of each peer: a wrong answer is an error.
 //
-// The report is Markdown on the standard output, and with its plots in the folder of -out; progress goes to the standard error.
-// Without a section bench runs those that take a few minutes together; -full runs all of them, and more of each. -help lists them.
+// The report is Markdown on the standard output, and with its plots in the folder of -out; progress goes to the
+// standard error. Without a section bench runs those that take a few minutes together; -full runs all of them, and more
+// of each. -help lists them.
 //
-// The exit status is 1 if an answer is wrong or missing, or if anything else fails. A missed target is marked in the report and leaves the
-// exit status 0: figures of a busy machine are rough.
+// The exit status is 1 if an answer is wrong or missing, or if anything else fails. A missed target is marked in the
+// report and leaves the exit status 0: figures of a busy machine are rough.
 //
-// The files use each other in one direction: main.go (sections, flags) uses the rest; cluster.go and zone.go (objects), server.go
-// (peers), question.go and dnsperf.go (load), trial.go and summary.go (rounds), proc.go (readings), rows.go, modes.go,
-// rowtables.go, memory.go, fresh*.go, cross.go, failover*.go, together*.go, slicewatch.go, scale*.go, heartbeats*.go, growth.go, profile.go and tune.go
-// (the sections), report.go, table.go and plot.go (output).
+// The files use each other in one direction: main.go (sections, flags) uses the rest; cluster.go and zone.go (objects),
+// server.go (peers), question.go and dnsperf.go (load), trial.go and summary.go (rounds), proc.go (readings), rows.go,
+// modes.go, rowtables.go, memory.go, fresh*.go, cross.go, failover*.go, together*.go, slicewatch.go, scale*.go,
+// heartbeats*.go, growth.go, profile.go and tune.go (the sections), report.go, table.go and plot.go (output).
 package main
 
 import (
@@ -59,14 +62,22 @@ var sections = []section{
 	{"rows", "compare CPU time per query, by kind of question, under dnsperf", true, false, false, (*bench).rowsSection},
 	{"memory", "compare live heap and resident memory with 280,000 endpoints", true, false, false, (*bench).memorySection},
 	{"fresh", "compare the time from a change to its answer", true, false, false, (*bench).freshSection},
-	{"cross", "measure the time from a change in one cluster to its answer in another, through a broker", true, false, false, (*bench).crossSection},
-	{"import", "measure the time in which a new member imports 5,000 services with 20,000 slices", false, false, false, (*bench).importSection},
-	{"failover", "measure how connections move between clusters, by way of kube-proxy in network namespaces; as root", true, true, true, (*bench).failoverSection},
-	{"together", "measure how -services change their clusters together; as root", false, true, true, (*bench).togetherSection},
-	{"scale", "measure one member of a clusterset of 100, with 5,000 services and 100,000 endpoints", false, false, false, (*bench).scaleSection},
+	{"cross", "measure the time from a change in one cluster to its answer in another, through a broker", true, false,
+		false, (*bench).crossSection},
+	{"import", "measure the time in which a new member imports 5,000 services with 20,000 slices", false, false, false,
+		(*bench).importSection},
+	{"failover", "measure how connections move between clusters, by way of kube-proxy in network namespaces; as root",
+		true, true, true, (*bench).failoverSection},
+	{"together", "measure how -services change their clusters together; as root", false, true, true,
+		(*bench).togetherSection},
+	{"scale", "measure one member of a clusterset of 100, with 5,000 services and 100,000 endpoints", false, false, false,
+		(*bench).scaleSection},
 	{"heartbeats", "measure idle clustersets of 10, 100 and 1,000 members", true, false, true, (*bench).heartbeatSection},
-	{"growth", "compare CPU time, memory and the cost of a change from 1,000 to 1,000,000 endpoints and to 100,000 services", false, false, false, (*bench).growthSection},
-	{"profile", "take profiles of our server while it loads, answers and follows changes", false, false, false, (*bench).profileSection},
+	{"growth",
+		"compare CPU time, memory and the cost of a change from 1,000 to 1,000,000 endpoints and to 100,000 services", false,
+		false, false, (*bench).growthSection},
+	{"profile", "take profiles of our server while it loads, answers and follows changes", false, false, false,
+		(*bench).profileSection},
 	{"tune", "compare ways to build and to run our server", false, false, false, (*bench).tuneSection},
 }
 

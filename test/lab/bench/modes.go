@@ -73,9 +73,12 @@ func tcpRows(z rowZone) []row {
 		{name: "SRV of a VIP", questions: overTCP(z.virtual, askSRV(z.virtual))},
 		{name: "NXDOMAIN", questions: overTCP(z.virtual, askUnknown(z.virtual))},
 		{name: "headless A, 30 endpoints", questions: overTCP(z.small, askHeadless(z.small))},
-		{name: "headless A, 90 endpoints", questions: overTCP(z.wide, askHeadless(z.wide)), without: lacks(baselinePeer, noTCP)},
-		{name: "headless SRV, 30 endpoints", questions: overTCP(z.small, askTargets(z.small)), without: lacks(baselinePeer, noTCP)},
-		{name: "headless SRV, 90 endpoints", questions: overTCP(z.wide, askTargets(z.wide)), without: lacks(baselinePeer, noTCP)},
+		{name: "headless A, 90 endpoints", questions: overTCP(z.wide, askHeadless(z.wide)),
+			without: lacks(baselinePeer, noTCP)},
+		{name: "headless SRV, 30 endpoints", questions: overTCP(z.small, askTargets(z.small)),
+			without: lacks(baselinePeer, noTCP)},
+		{name: "headless SRV, 90 endpoints", questions: overTCP(z.wide, askTargets(z.wide)),
+			without: lacks(baselinePeer, noTCP)},
 		{name: "one host of 10,000 endpoints", questions: overTCP(nil, askHosts([]service{z.large}, 1))},
 		{
 			name: "A of 300 endpoints, the whole answer", questions: overTCP(whole, askHeadless(whole)),
@@ -261,8 +264,8 @@ func (r row) result(m mode, h heat) rowResult {
 	return result
 }
 
-// startNSD starts NSD with the zone of our server, which is there for the transfer only. It returns when NSD answers the
-// questions right. The caller has to stop it.
+// startNSD starts NSD with the zone of our server, which is there for the transfer only. It returns when NSD answers
+// the questions right. The caller has to stop it.
 func (b *bench) startNSD(ctx context.Context, m mode, src source) (_ *server, err error) {
 	b.progress.say("rows: %s: starting NSD, with a transfer from ours", m.name)
 	primary, err := b.startServer(ctx, after(ourPeer, "transfer {", "to *", "}"), src, fewFor(m.rows, ourPeer))

@@ -8,8 +8,8 @@ import (
 	"strconv"
 )
 
-// A plot shows how figures grow, both axes logarithmic: what is proportional is a line that rises, what stays the same is
-// level.
+// A plot shows how figures grow, both axes logarithmic: what is proportional is a line that rises, what stays the same
+// is level.
 type plot struct {
 	title, x, y string // the axes' titles have the unit
 	lines       []line
@@ -32,8 +32,8 @@ const (
 	plotLegend, plotMark = 160, 24 // widths of an entry of the legend and of its mark
 )
 
-// plotStyle has its own background, as the page around may be light where the system is dark. Lines differ in their dashes
-// too, for readers who cannot distinguish the colours.
+// plotStyle has its own background, as the page around may be light where the system is dark. Lines differ in their
+// dashes too, for readers who cannot distinguish the colours.
 const plotStyle = `
 svg { --paper: #ffffff; --ink: #1f2328; --grid: #d8dee4; --l0: #0969da; --l1: #8250df; --l2: #bc4c00; --l3: #9a6700 }
 @media (prefers-color-scheme: dark) {

@@ -51,7 +51,10 @@ func (b *bench) profileSection(ctx context.Context) (_ part, err error) {
 	defer s.stop()
 	p := &profilePart{kept: make(map[string][]byte)}
 	rows := newRows(z)
-	if err := p.take(ctx, s, "load", profileLoad, func(ctx context.Context) error { return s.awaitAnswers(ctx, fewOf(rows)) }); err != nil {
+	if err := p.take(ctx, s, "load", profileLoad, func(ctx context.Context) error {
+		return s.awaitAnswers(ctx,
+			fewOf(rows))
+	}); err != nil {
 		return nil, err
 	}
 	for _, r := range rows {
@@ -80,7 +83,8 @@ func (b *bench) profileSection(ctx context.Context) (_ part, err error) {
 }
 
 // take takes a CPU profile of the server while do runs, and a heap profile after it.
-func (p *profilePart) take(ctx context.Context, s *server, phase string, d time.Duration, do func(context.Context) error) error {
+func (p *profilePart) take(ctx context.Context, s *server, phase string, d time.Duration,
+	do func(context.Context) error) error {
 	cpu, err := s.profileWhile(ctx, d, do)
 	if err != nil {
 		return fmt.Errorf("%s: %w", phase, err)
@@ -137,12 +141,17 @@ var owners = []string{ofOurs, ofMiekg, ofCoreDNS, ofClient, ofNetwork, ofKernel,
 
 // prefixes say whose a function is by its name.
 var prefixes = []struct{ prefix, owner string }{
-	{"github.com/clusterset-dns/clusterset", ofOurs}, {"github.com/miekg/dns", ofMiekg}, {"github.com/coredns/", ofCoreDNS},
-	{"k8s.io/", ofClient}, {"sigs.k8s.io/", ofClient}, {"encoding/json", ofClient}, {"google.golang.org/protobuf", ofClient},
-	{"net.", ofNetwork}, {"net/", ofNetwork}, {"crypto/", ofNetwork}, {"internal/poll", ofNetwork}, {"golang.org/x/net", ofNetwork},
+	{"github.com/clusterset-dns/clusterset", ofOurs}, {"github.com/miekg/dns", ofMiekg},
+	{"github.com/coredns/", ofCoreDNS},
+	{"k8s.io/", ofClient}, {"sigs.k8s.io/", ofClient}, {"encoding/json", ofClient},
+	{"google.golang.org/protobuf", ofClient},
+	{"net.", ofNetwork}, {"net/", ofNetwork}, {"crypto/", ofNetwork}, {"internal/poll", ofNetwork},
+	{"golang.org/x/net", ofNetwork},
 	{"internal/runtime/syscall", ofKernel}, {"syscall.", ofKernel}, {"runtime/internal/syscall", ofKernel},
-	{"runtime.gcBgMarkWorker", ofGC}, {"runtime.bgsweep", ofGC}, {"runtime.bgscavenge", ofGC}, {"runtime.gcAssistAlloc", ofGC},
-	{"runtime.gcStart", ofGC}, {"runtime.schedule", ofScheduler}, {"runtime.mcall", ofScheduler}, {"runtime.mstart", ofScheduler},
+	{"runtime.gcBgMarkWorker", ofGC}, {"runtime.bgsweep", ofGC}, {"runtime.bgscavenge", ofGC},
+	{"runtime.gcAssistAlloc", ofGC},
+	{"runtime.gcStart", ofGC}, {"runtime.schedule", ofScheduler}, {"runtime.mcall", ofScheduler},
+	{"runtime.mstart", ofScheduler},
 	{"runtime.futex", ofKernel}, {"runtime.epollwait", ofKernel},
 }
 

@@ -11,8 +11,10 @@ func TestOwner(t *testing.T) {
 		stack []string // the innermost first
 		want  string
 	}{
-		{[]string{"runtime.mallocgc", "github.com/clusterset-dns/clusterset/plugin.(*query).fill", "github.com/coredns/x"}, ofOurs},
-		{[]string{"runtime.memmove", "github.com/miekg/dns.packRR", "github.com/clusterset-dns/clusterset/plugin.x"}, ofMiekg},
+		{[]string{"runtime.mallocgc", "github.com/clusterset-dns/clusterset/plugin.(*query).fill", "github.com/coredns/x"},
+			ofOurs},
+		{[]string{"runtime.memmove", "github.com/miekg/dns.packRR", "github.com/clusterset-dns/clusterset/plugin.x"},
+			ofMiekg},
 		{[]string{"internal/runtime/syscall.Syscall6", "syscall.Syscall", "internal/poll.(*FD).Read"}, ofKernel},
 		{[]string{"runtime.scanObject", "runtime.gcDrain", "runtime.gcBgMarkWorker.func2"}, ofGC},
 		{[]string{"runtime.findRunnable", "runtime.schedule", "runtime.mcall"}, ofScheduler},
@@ -31,7 +33,8 @@ func TestSharesOf(t *testing.T) {
 	got := sharesOf("answer", &profile.Profile{
 		SampleType: []*profile.ValueType{{Type: "samples"}, {Type: "cpu"}},
 		Sample: []*profile.Sample{
-			{Location: at("github.com/miekg/dns.x"), Value: []int64{1, 3e9}}, {Location: at("syscall.Read"), Value: []int64{1, 1e9}},
+			{Location: at("github.com/miekg/dns.x"), Value: []int64{1, 3e9}},
+			{Location: at("syscall.Read"), Value: []int64{1, 1e9}},
 		},
 	})
 	if got.Seconds != 4 || got.Shares[ofMiekg] != 0.75 || got.Shares[ofKernel] != 0.25 {

@@ -78,8 +78,8 @@ func addressesThatFit(owner string, edns bool) int {
 	return room(owner, edns) / address
 }
 
-// targetsThatFit returns how many SRV records of one owner, which is the qname, fit an answer over UDP with OPT: fewest if
-// those with the longest targets come first, most if those with the shortest do.
+// targetsThatFit returns how many SRV records of one owner, which is the qname, fit an answer over UDP with OPT: fewest
+// if those with the longest targets come first, most if those with the shortest do.
 func targetsThatFit(owner string, targets []string) (fewest, most int) {
 	// Compression leaves two octets of each owner name, and nothing less of a target (RFC 2782).
 	const fixed = 2 + 10 + 6
@@ -302,7 +302,8 @@ func (q question) compare(m *dns.Msg) error {
 	return nil
 }
 
-// pack returns the questions in the form that dnsperf reads with -B: messages with their length before them, as over TCP.
+// pack returns the questions in the form that dnsperf reads with -B: messages with their length before them, as over
+// TCP.
 func pack(questions []question) ([]byte, error) {
 	var all []byte
 	for _, q := range questions {

@@ -91,7 +91,8 @@ func (r *report) markdown() string {
 	_, _ = fmt.Fprintf(&b, "# Benchmark of %s\n\n%s, %d CPUs, load average %s at the start and %s at the end.\n"+
 		"%d rounds of %g s for each kind of question.\n"+
 		"Medians; in parentheses the range over the rounds in proportion to the median.\n",
-		r.began.UTC().Format(time.RFC3339), runtime.Version(), runtime.NumCPU(), r.loadStart, r.loadEnd, r.rounds, r.duration.Seconds())
+		r.began.UTC().Format(time.RFC3339), runtime.Version(), runtime.NumCPU(), r.loadStart, r.loadEnd, r.rounds,
+		r.duration.Seconds())
 	for _, p := range r.parts {
 		b.WriteString("\n" + p.markdown())
 	}

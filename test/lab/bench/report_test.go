@@ -39,7 +39,8 @@ func testReport() *report {
 		{Peer: "ours", Heap: flat(52e6), Resident: flat(141e6), Peak: flat(250e6)},
 	})
 	r.parts = append(r.parts, &freshPart{Delays: [][]freshResult{{
-		{Peer: "in-tree", Wanted: 200, spans: spans{P50: 0.4, P99: 4, Max: 10}}, {Peer: "ours", Wanted: 200, spans: spans{P50: 0.2, P99: 8, Max: 10}},
+		{Peer: "in-tree", Wanted: 200, spans: spans{P50: 0.4, P99: 4, Max: 10}},
+		{Peer: "ours", Wanted: 200, spans: spans{P50: 0.2, P99: 8, Max: 10}},
 	}}})
 	r.parts = append(r.parts, testGrowth())
 	return r

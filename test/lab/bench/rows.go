@@ -97,7 +97,8 @@ func newRows(z rowZone) []row {
 			name: "A of 10,000 endpoints, UDP 1232", questions: askTruncated(z.large, true), target: 1.3,
 			without: lacks(nsdPeer, noPart),
 		},
-		{name: "headless SRV, 30 endpoints, UDP 1232", questions: askTargets(z.small), target: 1.12, without: lacks(nsdPeer, noPart)},
+		{name: "headless SRV, 30 endpoints, UDP 1232", questions: askTargets(z.small), target: 1.12,
+			without: lacks(nsdPeer, noPart)},
 	}
 }
 

@@ -147,8 +147,9 @@ func throughputTable(rows []rowResult) string {
 	}
 	text := table(lines)
 	if half {
-		text += fmt.Sprintf("\nHalf load: half of the queries a second that the same round reached, at most %d, since telling each "+
-			"latency is a load too.\n", halfLoadMost)
+		text += fmt.Sprintf(
+			"\nHalf load: half of the queries a second that the same round reached, at most %d, since telling each "+
+				"latency is a load too.\n", halfLoadMost)
 	}
 	return text
 }

@@ -25,8 +25,8 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
 )
 
-// A simulation is members of a clusterset that are nothing but what they write to the broker, with the objects that a join
-// makes there, and with export records and slices as our controller writes them.
+// A simulation is members of a clusterset that are nothing but what they write to the broker, with the objects that a
+// join makes there, and with export records and slices as our controller writes them.
 type simulation struct {
 	broker *controlplane.ControlPlane
 	size   scaleSize
@@ -92,7 +92,8 @@ func brokerNamespace(m int) string {
 // objects returns the record and the slice of an export, whose first endpoint has the address given.
 func (e exported) objects(first netip.Addr) (*v1alpha1.ExportedService, *discoveryv1.EndpointSlice, error) {
 	namespace, name := e.service()
-	svc, exp := testclusterset.Headless(namespace, name, testclusterset.Port(portName, portNumber)), testclusterset.Export(namespace, name)
+	svc, exp := testclusterset.Headless(namespace, name, testclusterset.Port(portName, portNumber)),
+		testclusterset.Export(namespace, name)
 	svc.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv4Protocol}
 	exp.CreationTimestamp, exp.UID = metav1.Now(), types.UID(fmt.Sprintf("%08x-0000-4000-8000-000000000000", e.n))
 	var endpoints []testclusterset.Endpoint

@@ -9,12 +9,13 @@ import (
 func (p *scalePart) markdown() string {
 	z := p.Size
 	return heading(fmt.Sprintf("One member of a clusterset of %d", z.Members),
-		fmt.Sprintf("%d services in %d namespaces, each exported by %d of %d simulated members with %d endpoints in one slice: "+
-			"%d records, %d slices, %d endpoints.\n\n"+
-			"First import: all imports and slices after %.1f s, nothing left to do but Events after %.1f s, with %s.\n"+
-			"Watches of one member at the broker: %s; below, those of the broker's API server itself are counted, too.\n"+
-			"After the restart of the broker a change came through %.1f s after it served again; "+
-			"after its own, the controller was in sync in %.1f s.\n\n",
+		fmt.Sprintf(
+			"%d services in %d namespaces, each exported by %d of %d simulated members with %d endpoints in one slice: "+
+				"%d records, %d slices, %d endpoints.\n\n"+
+				"First import: all imports and slices after %.1f s, nothing left to do but Events after %.1f s, with %s.\n"+
+				"Watches of one member at the broker: %s; below, those of the broker's API server itself are counted, too.\n"+
+				"After the restart of the broker a change came through %.1f s after it served again; "+
+				"after its own, the controller was in sync in %.1f s.\n\n",
 			z.Services, z.Namespaces, z.Exporters, z.Members, z.Endpoints, z.exports(), z.exports(), z.endpoints(),
 			p.Import, p.Synced, counts(p.phase("first import").Writes, "no writes"), counts(p.Watches, "none"),
 			p.BrokerBack, p.ControllerBack)+
@@ -35,7 +36,8 @@ func (p *scalePart) goals() []goal {
 	for _, ph := range p.Phases {
 		all = append(all, ph.goals()...)
 	}
-	return append(all, newGoal("p99 from a change at the broker to its answer, 100 members, ms", p.Delays.P99, targetEndpointP99))
+	return append(all, newGoal("p99 from a change at the broker to its answer, 100 members, ms", p.Delays.P99,
+		targetEndpointP99))
 }
 
 // goals: nothing is written where nothing changed, and no answer is lost.
@@ -68,8 +70,8 @@ func (p *scalePart) phaseTable() string {
 	return table(lines)
 }
 
-// watchTable shows what the broker sends to all watches together: each member more has one more of each resource. Those of the
-// API server itself count, too, of which that of EndpointSlices gets as much as a member's.
+// watchTable shows what the broker sends to all watches together: each member more has one more of each resource. Those
+// of the API server itself count, too, of which that of EndpointSlices gets as much as a member's.
 func (p *scalePart) watchTable() string {
 	lines := [][]string{{"phase", "resource", "watches", "events/s", "kB/s"}}
 	for _, ph := range p.Phases {

@@ -102,8 +102,8 @@ func (s *scaleRun) unchanged(ctx context.Context) error {
 	return nil
 }
 
-// whileAsked asks DNS for hosts whose addresses stay the same until do returns. It returns how many questions there were, and
-// how many had another answer or none.
+// whileAsked asks DNS for hosts whose addresses stay the same until do returns. It returns how many questions there
+// were, and how many had another answer or none.
 func (s *scaleRun) whileAsked(ctx context.Context, do func(context.Context) error) (asked, wrong int, err error) {
 	g, ctx := errgroup.WithContext(ctx)
 	asking, quit := context.WithCancel(ctx)

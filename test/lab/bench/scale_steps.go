@@ -66,11 +66,12 @@ func (s *scaleRun) synced(ctx context.Context) error {
 	return s.control.alive(ctx, func(ctx context.Context) error { return s.control.await(ctx, append(idle, known)...) })
 }
 
-// drained waits until nothing but Leases was written for a while: Events come later than the change that they describe, at a rate of their
-// own.
+// drained waits until nothing but Leases was written for a while: Events come later than the change that they describe,
+// at a rate of their own.
 func (s *scaleRun) drained(ctx context.Context) error {
 	s.b.progress.say("scale: all is imported, Events are still written")
-	ctx, cancel := context.WithTimeoutCause(ctx, scalePatience, fmt.Errorf("controller: still writes after %s", scalePatience))
+	ctx, cancel := context.WithTimeoutCause(ctx, scalePatience,
+		fmt.Errorf("controller: still writes after %s", scalePatience))
 	defer cancel()
 	return s.control.alive(ctx, func(ctx context.Context) error {
 		for last := -1.0; ; {

@@ -21,7 +21,8 @@ func TestSimulatedExports(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := slice.Endpoints[0].Addresses[0]; got != memberAddr(e.member(), 1<<15).String() || len(slice.Endpoints) != z.Endpoints {
+		if got := slice.Endpoints[0].Addresses[0]; got != memberAddr(e.member(), 1<<15).String() ||
+			len(slice.Endpoints) != z.Endpoints {
 			t.Errorf("slice of export %d: %d endpoints, the first with %s", n, len(slice.Endpoints), got)
 		}
 		if err := record.Spec.Validate(); err != nil || record.Namespace != slice.Namespace {
@@ -30,6 +31,7 @@ func TestSimulatedExports(t *testing.T) {
 		slices[slice.Namespace+"/"+slice.Name] = true
 	}
 	if len(addrs) != z.endpoints() || len(hosts) != z.endpoints() || len(slices) != z.exports() {
-		t.Errorf("%d addresses, %d hosts, %d slices, want %d, %[4]d, %[5]d", len(addrs), len(hosts), len(slices), z.endpoints(), z.exports())
+		t.Errorf("%d addresses, %d hosts, %d slices, want %d, %[4]d, %[5]d", len(addrs), len(hosts), len(slices),
+			z.endpoints(), z.exports())
 	}
 }

@@ -45,7 +45,8 @@ func watchSlices(ctx context.Context, m *testclusterset.Member) (*sliceWatch, er
 	if err != nil {
 		return nil, err
 	}
-	of := client.Resource(schema.GroupVersionResource{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"})
+	of := client.Resource(schema.GroupVersionResource{Group: "discovery.k8s.io", Version: "v1",
+		Resource: "endpointslices"})
 	imported := metav1.ListOptions{LabelSelector: mcsv1beta1.LabelServiceName}
 	list, err := of.List(ctx, imported)
 	if err != nil {
@@ -71,7 +72,8 @@ func watchSlices(ctx context.Context, m *testclusterset.Member) (*sliceWatch, er
 
 func newSliceWatch() *sliceWatch {
 	return &sliceWatch{
-		done: make(chan struct{}), slices: map[string]seenSlice{}, shown: map[string]int{}, writes: map[string]int{}, last: time.Now(),
+		done: make(chan struct{}), slices: map[string]seenSlice{}, shown: map[string]int{}, writes: map[string]int{},
+		last: time.Now(),
 	}
 }
 
@@ -165,7 +167,8 @@ func (w *sliceWatch) quiet(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// shows waits until all of n slices of one cluster are shown and those of another are hidden, and returns when the last of them was written.
+// shows waits until all of n slices of one cluster are shown and those of another are hidden, and returns when the last
+// of them was written.
 func (w *sliceWatch) shows(ctx context.Context, shown, hidden string, n int) (time.Time, error) {
 	var stalled stall[[2]int]
 	for {
@@ -178,7 +181,8 @@ func (w *sliceWatch) shows(ctx context.Context, shown, hidden string, n int) (ti
 			err = fmt.Errorf("no progress for %s", crossPatience)
 		}
 		if err != nil {
-			return last, fmt.Errorf("%d slices of %s and %d of %s are shown, want %d and 0: %w", got[0], shown, got[1], hidden, n, err)
+			return last, fmt.Errorf("%d slices of %s and %d of %s are shown, want %d and 0: %w", got[0], shown, got[1], hidden,
+				n, err)
 		}
 	}
 }

@@ -15,7 +15,8 @@ func TestSummarize(t *testing.T) {
 		{name: "nothing"},
 		{name: "one", values: []float64{3}, want: summary{3, 3, 3}},
 		{name: "odd number", values: []float64{9, 1, 4}, want: summary{4, 1, 9}, spread: 2},
-		{name: "even number: the mean of the middle two", values: []float64{8, 1, 3, 5}, want: summary{4, 1, 8}, spread: 7. / 4},
+		{name: "even number: the mean of the middle two", values: []float64{8, 1, 3, 5}, want: summary{4, 1, 8},
+			spread: 7. / 4},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -38,7 +38,8 @@ type togetherRun struct {
 	part       *togetherPart
 }
 
-// togetherSection measures how all services of a member change their clusters at once. The changes before a failure are results, too.
+// togetherSection measures how all services of a member change their clusters at once. The changes before a failure are
+// results, too.
 func (b *bench) togetherSection(ctx context.Context) (_ part, err error) {
 	if err := namespacesPossible(); err != nil {
 		return nil, err
@@ -65,7 +66,8 @@ func (r *togetherRun) changes(ctx context.Context) error {
 		{what: "their namespaces prefer the own cluster", do: r.prefer("local"), shown: east, hidden: west},
 		{what: "they prefer other clusters", do: r.prefer("remote"), shown: west, hidden: east, lands: west},
 		{what: "they prefer the own cluster again", do: r.prefer("local"), shown: east, hidden: west, lands: east},
-		{what: "no endpoint of the own cluster is ready", do: r.fail, shown: west, hidden: east, lands: west, writes: "broker EndpointSlice apply"},
+		{what: "no endpoint of the own cluster is ready", do: r.fail, shown: west, hidden: east, lands: west,
+			writes: "broker EndpointSlice apply"},
 	} {
 		if err := r.change(ctx, c); err != nil {
 			return fmt.Errorf("%s: %w", c.what, err)
@@ -110,7 +112,8 @@ func (b *bench) startTogether(ctx context.Context) (*togetherRun, error) {
 	return r, r.choose(ctx)
 }
 
-// imported waits until both members have imported all services and do nothing: what west still imports would be measured in east.
+// imported waits until both members have imported all services and do nothing: what west still imports would be
+// measured in east.
 func (r *togetherRun) imported(ctx context.Context) error {
 	for i, m := range r.clusterset.Members {
 		// Of each service its own slice, and those that are imported of both clusters.
@@ -250,8 +253,9 @@ func (r *togetherRun) landedAt(ctx context.Context, to netip.AddrPort, cluster s
 	}
 }
 
-// floor measures how long the API server of east takes for as many writes as a change of selection makes, of the same kinds and with everything
-// that watches them: each local slice twice, and the export. None of it changes what the controllers and kube-proxy make of them.
+// floor measures how long the API server of east takes for as many writes as a change of selection makes, of the same
+// kinds and with everything that watches them: each local slice twice, and the export. None of it changes what the
+// controllers and kube-proxy make of them.
 func (r *togetherRun) floor(ctx context.Context) error {
 	r.b.progress.say("together: a client alone writes %d objects of each service", floorWrites)
 	kube, mcs, err := clientsOf(r.east)
@@ -261,7 +265,8 @@ func (r *togetherRun) floor(ctx context.Context) error {
 	note := func(text string) []byte { return fmt.Appendf(nil, `{"metadata":{"annotations":{"bench":%q}}}`, text) }
 	began := time.Now()
 	if err := each(r.b.services, func(i int) error {
-		slices, exports := kube.DiscoveryV1().EndpointSlices(namespace(i)), mcs.MulticlusterV1beta1().ServiceExports(namespace(i))
+		slices, exports := kube.DiscoveryV1().EndpointSlices(namespace(i)),
+			mcs.MulticlusterV1beta1().ServiceExports(namespace(i))
 		for _, text := range []string{"first", "second"} {
 			if _, err := slices.Patch(ctx, name(i), types.MergePatchType, note(text), metav1.PatchOptions{}); err != nil {
 				return err
@@ -324,7 +329,10 @@ func (r *togetherRun) change(ctx context.Context, c togetherChange) error {
 		return err
 	}
 	found.Others = grown(before, after)
-	maps.DeleteFunc(found.Others, func(what string, _ float64) bool { return strings.HasPrefix(what, "local EndpointSlice ") })
+	maps.DeleteFunc(found.Others, func(what string, _ float64) bool {
+		return strings.HasPrefix(what,
+			"local EndpointSlice ")
+	})
 	r.part.Changes = append(r.part.Changes, found)
 	r.b.progress.say("together: %s", found)
 	return nil

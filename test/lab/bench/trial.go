@@ -65,8 +65,8 @@ func (b *bench) newHeat(ctx context.Context, name string, questions []question, 
 	return h, nil
 }
 
-// runRounds measures all heats, several rounds. The order within a heat moves from round to round, so that none always comes
-// after the same other.
+// runRounds measures all heats, several rounds. The order within a heat moves from round to round, so that none always
+// comes after the same other.
 func (b *bench) runRounds(ctx context.Context, section string, heats []heat, rounds int) error {
 	for round := range rounds {
 		for _, h := range heats {

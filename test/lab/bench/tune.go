@@ -65,7 +65,9 @@ func (b *bench) tuneSection(ctx context.Context) (_ part, err error) {
 	if found.profile, err = b.buildOptimised(ctx, c, rows, optimised); err != nil {
 		return nil, err
 	}
-	rows = slices.DeleteFunc(rows, func(r row) bool { return r.name != "VIP A, 10,000 services" && r.name != "headless A, 30 endpoints" })
+	rows = slices.DeleteFunc(rows, func(r row) bool {
+		return r.name != "VIP A, 10,000 services" && r.name != "headless A, 30 endpoints"
+	})
 	servers, stop, err := b.startServers(ctx, "tune", tunePeers(optimised), c.source, fewOf(rows))
 	defer stop()
 	if err != nil {
@@ -107,7 +109,8 @@ func tuneResults(question string, h heat) ([]tuneResult, error) {
 	return results, nil
 }
 
-// buildOptimised asks our server each kind of question for a while, and builds the program anew with the profile of that.
+// buildOptimised asks our server each kind of question for a while, and builds the program anew with the profile of
+// that.
 func (b *bench) buildOptimised(ctx context.Context, c *cluster, rows []row, program string) ([]byte, error) {
 	s, err := b.startServer(ctx, ourPeer, c.source, fewOf(rows))
 	if err != nil {
@@ -115,7 +118,10 @@ func (b *bench) buildOptimised(ctx context.Context, c *cluster, rows []row, prog
 	}
 	defer s.stop()
 	b.progress.say("tune: taking a profile of %s", tuneProfile)
-	profile, err := s.profileWhile(ctx, tuneProfile, func(ctx context.Context) error { return b.askEach(ctx, s, rows, tuneProfile) })
+	profile, err := s.profileWhile(ctx, tuneProfile, func(ctx context.Context) error {
+		return b.askEach(ctx, s, rows,
+			tuneProfile)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -131,7 +137,8 @@ func (p *tunePart) markdown() string {
 	lines := [][]string{{"question", "way", "CPU, µs", "over as built", "queries/s", "over as built", "resident, MB"}}
 	for _, r := range p.Results {
 		lines = append(lines, []string{
-			r.Question, r.Peer, figure("%.1f", r.CPU), figure("%.2f", r.OverOurs), figure("%.0f", r.QPS), figure("%.2f", r.MoreQPS),
+			r.Question, r.Peer, figure("%.1f", r.CPU), figure("%.2f", r.OverOurs), figure("%.0f", r.QPS),
+			figure("%.2f", r.MoreQPS),
 			fmt.Sprintf("%.0f", r.Resident/1e6),
 		})
 	}

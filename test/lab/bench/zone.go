@@ -157,8 +157,8 @@ func (s service) slice(cluster string, lo, hi int) *discoveryv1.EndpointSlice {
 	return slice
 }
 
-// writeMaster writes what the services own as a master file (RFC 1035 section 5), but no SRV RRsets of headless services
-// with more than masterTargets endpoints, for which no query asks.
+// writeMaster writes what the services own as a master file (RFC 1035 section 5), but no SRV RRsets of headless
+// services with more than masterTargets endpoints, for which no query asks.
 func writeMaster(w io.Writer, services []service) error {
 	b := bufio.NewWriter(w)
 	_, _ = fmt.Fprintf(b, "%s %d IN SOA ns.dns.%s hostmaster.%s 1 7200 1800 86400 %d\n", zone, ttl, zone, zone, ttl)

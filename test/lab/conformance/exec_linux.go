@@ -79,8 +79,8 @@ func (k *kubelet) exec(w http.ResponseWriter, r *http.Request) {
 	<-ctx.Done() // The client closes the connection when it has read everything.
 }
 
-// await returns the streams that a client opens, by their type: for the end of the command, its output, and its errors if
-// the client wants them. These stay empty, but the client waits for the end of each.
+// await returns the streams that a client opens, by their type: for the end of the command, its output, and its errors
+// if the client wants them. These stay empty, but the client waits for the end of each.
 func await(ctx context.Context, opened <-chan httpstream.Stream, stderr bool) (map[string]httpstream.Stream, error) {
 	streams := map[string]httpstream.Stream{}
 	for streams[corev1.StreamTypeStdout] == nil || streams[corev1.StreamTypeError] == nil ||
@@ -96,7 +96,8 @@ func await(ctx context.Context, opened <-chan httpstream.Stream, stderr bool) (m
 }
 
 // answer runs a command and writes its output and how it ended.
-func (k *kubelet) answer(ctx context.Context, namespace string, command []string, streams map[string]httpstream.Stream) error {
+func (k *kubelet) answer(ctx context.Context, namespace string, command []string,
+	streams map[string]httpstream.Stream) error {
 	status, err := k.execute(ctx, namespace, command, streams[corev1.StreamTypeStdout])
 	if err != nil {
 		return err
@@ -114,7 +115,8 @@ func (k *kubelet) answer(ctx context.Context, namespace string, command []string
 }
 
 // execute runs the command to its end and returns how it ended, in the words of a kubelet.
-func (k *kubelet) execute(ctx context.Context, namespace string, command []string, out io.Writer) (*metav1.Status, error) {
+func (k *kubelet) execute(ctx context.Context, namespace string, command []string, out io.Writer) (*metav1.Status,
+	error) {
 	args := append([]string{
 		"--mount", "--propagation", "private", "sh", "-c", `mount --bind "$0" /etc/resolv.conf && exec "$@"`, k.resolvConf(namespace),
 	}, command...)

@@ -26,8 +26,8 @@ import (
 //
 //	created -> bound to the node -> Running and ready, with addresses -> deleted
 //
-// and has no process: one listener in the node answers at port 42 for all of them. What the API server asks of a kubelet,
-// only "exec" of [kubelet.exec], runs in the node.
+// and has no process: one listener in the node answers at port 42 for all of them. What the API server asks of a
+// kubelet, only "exec" of [kubelet.exec], runs in the node.
 type kubelet struct {
 	client kubernetes.Interface
 	member *testclusterset.Member

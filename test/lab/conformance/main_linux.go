@@ -7,13 +7,13 @@
 //	                      network namespace: kube-proxy, CoreDNS, Pods
 //
 // All of this is real, with the manifests and rights that are shipped, except for the kubelet and the scheduler. A
-// [kubelet] stands in for both: it has no containers. Its Pods answer at port 42, as those of the suite do, and its "exec"
-// runs commands in the network namespace, with the programs of this machine and the DNS configuration of a Pod.
+// [kubelet] stands in for both: it has no containers. Its Pods answer at port 42, as those of the suite do, and its
+// "exec" runs commands in the network namespace, with the programs of this machine and the DNS configuration of a Pod.
 //
 // With -vip cidr the members join with VIP CIDRs, and the controllers run with "--vip cidr".
 //
-// It needs Linux, root, and the programs ip, nft, nsenter, unshare, nslookup (of BIND) and nc (of OpenBSD). The exit status
-// is that of the suite. `make conformance` runs it.
+// It needs Linux, root, and the programs ip, nft, nsenter, unshare, nslookup (of BIND) and nc (of OpenBSD). The exit
+// status is that of the suite. `make conformance` runs it.
 package main
 
 import (
@@ -127,7 +127,8 @@ func (r *run) build(ctx context.Context) (err error) {
 	return nil
 }
 
-// kubeconfig writes a file with a context for each member. It is removed with the broker, even if this process is killed.
+// kubeconfig writes a file with a context for each member. It is removed with the broker, even if this process is
+// killed.
 func (r *run) kubeconfig() (string, error) {
 	all := clientcmdapi.NewConfig()
 	for _, m := range r.clusterset.Members {

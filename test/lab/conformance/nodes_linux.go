@@ -34,7 +34,8 @@ type nodes struct {
 }
 
 // startNodes makes clusters of the members, with everything that the suite expects in one.
-func startNodes(ctx context.Context, bin map[string]string, vip string, members []*testclusterset.Member) (_ *nodes, err error) {
+func startNodes(ctx context.Context, bin map[string]string, vip string, members []*testclusterset.Member) (_ *nodes,
+	err error) {
 	n := &nodes{vip: vip}
 	defer func() {
 		if err != nil {
@@ -103,9 +104,10 @@ func (n *nodes) startKubelet(ctx context.Context, m *testclusterset.Member, node
 	for _, a := range node.Addresses {
 		addresses = append(addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a.String()})
 	}
+	port := int32(l.Addr().(*net.TCPAddr).Port)
 	object := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName}, Status: corev1.NodeStatus{
 		Addresses:       addresses,
-		DaemonEndpoints: corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: int32(l.Addr().(*net.TCPAddr).Port)}},
+		DaemonEndpoints: corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: port}},
 		Conditions:      []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
 	}}
 	if _, err := client.CoreV1().Nodes().Create(ctx, object, metav1.CreateOptions{}); err != nil {

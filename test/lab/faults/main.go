@@ -1,8 +1,9 @@
-// Command faults runs the tests that docs/outages.md names as the proof of each fault, and prints for each fault the bound and what its
-// tests measured (package outages). A time over its bound is a failure here, and only here: tests pass on a slow machine, too.
+// Command faults runs the tests that docs/outages.md names as the proof of each fault, and prints for each fault the
+// bound and what its tests measured (package outages). A time over its bound is a failure here, and only here: tests
+// pass on a slow machine, too.
 //
-// Usage: faults [ID...], such as faults F1 F9; all without an ID. The exit status is 1 if a test failed or did not run, if a
-// fault has no test, or if something took longer than its bound.
+// Usage: faults [ID...], such as faults F1 F9; all without an ID. The exit status is 1 if a test failed or did not run,
+// if a fault has no test, or if something took longer than its bound.
 package main
 
 import (
@@ -90,7 +91,8 @@ type outcomes struct {
 
 // test runs tests of one package. Its error is that of go test itself; a test that fails is none.
 func (o *outcomes) test(dir string, names []string) error {
-	cmd := exec.Command("go", "test", "-json", "-count=1", "-pgo=off", "-timeout=60m", "-run", "^("+strings.Join(names, "|")+")$", "./"+dir)
+	cmd := exec.Command("go", "test", "-json", "-count=1", "-pgo=off", "-timeout=60m", "-run",
+		"^("+strings.Join(names, "|")+")$", "./"+dir)
 	cmd.Stderr, cmd.Env = os.Stderr, append(os.Environ(), outages.Env+"=1")
 	// Ctrl-C reaches the tests, too: they end what they have started.
 	interrupted := make(chan os.Signal, 1)
@@ -146,7 +148,8 @@ func (o *outcomes) add(dir string, line []byte) error {
 			o.measured[m.ID] = append(o.measured[m.ID], m)
 		}
 	case "output", "build-output":
-		if strings.Contains(event.Output, "FAIL") || strings.Contains(event.Output, "_test.go:") || event.Action == "build-output" {
+		if strings.Contains(event.Output, "FAIL") || strings.Contains(event.Output, "_test.go:") ||
+			event.Action == "build-output" {
 			fmt.Print(event.Output)
 		}
 	}
@@ -185,7 +188,8 @@ func (o *outcomes) result(f outages.Fault) string {
 	return "pass"
 }
 
-// print writes the table, and reports whether each of them has tests, all of which have passed and measured what they should.
+// print writes the table, and reports whether each of them has tests, all of which have passed and measured what they
+// should.
 func (o *outcomes) print(w io.Writer, faults []outages.Fault) bool {
 	ok := true
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)

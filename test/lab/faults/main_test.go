@@ -13,7 +13,8 @@ import (
 func TestPrint(t *testing.T) {
 	a, b := outages.Test{Dir: "x", Name: "TestA"}, outages.Test{Dir: "x", Name: "TestB"}
 	faults := []outages.Fault{
-		{ID: "F1", Bound: "5 s", Tests: []outages.Test{a}}, {ID: "F2", Bound: "0 lost, 1 request a second", Tests: []outages.Test{a, b}},
+		{ID: "F1", Bound: "5 s", Tests: []outages.Test{a}},
+		{ID: "F2", Bound: "0 lost, 1 request a second", Tests: []outages.Test{a, b}},
 	}
 	for _, tt := range []struct {
 		name, events, want, bound string

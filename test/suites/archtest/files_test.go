@@ -22,8 +22,8 @@ const root = "../../.."
 // method, a field, a variable or a constant.
 type fileGraph map[string]map[string]string // user, used, an identifier as an example
 
-// graphOf returns the graph of the files of one package, by name. Imported packages are not read: no identifier of theirs is
-// declared in the package.
+// graphOf returns the graph of the files of one package, by name. Imported packages are not read: no identifier of
+// theirs is declared in the package.
 func graphOf(fset *token.FileSet, files []*ast.File) fileGraph {
 	info := &types.Info{Uses: map[*ast.Ident]types.Object{}}
 	config := types.Config{Importer: noImports{}, Error: func(error) {}}
@@ -152,13 +152,16 @@ func TestCycleIsFound(t *testing.T) {
 		want  string
 	}{
 		{name: "one direction", files: []string{"func A() { B() }", "func B() {}"}},
-		{name: "functions", files: []string{"func A() { B() }", "func B() { A() }"}, want: "0.go uses B of 1.go, 1.go uses A of 0.go"},
-		{name: "a method", files: []string{"type T struct{}\nfunc New() T { var t T; t.Run(); return t }", "func (t T) Run() {}"},
+		{name: "functions", files: []string{"func A() { B() }", "func B() { A() }"},
+			want: "0.go uses B of 1.go, 1.go uses A of 0.go"},
+		{name: "a method", files: []string{"type T struct{}\nfunc New() T { var t T; t.Run(); return t }",
+			"func (t T) Run() {}"},
 			want: "0.go uses Run of 1.go, 1.go uses T of 0.go"},
 		{name: "a field", files: []string{"type T struct{ n int }\nvar x = f(T{})", "func f(t T) int { return t.n }"},
 			want: "0.go uses f of 1.go, 1.go uses T of 0.go"},
 		{name: "a local name", files: []string{"func A() { B() }", "func B() { A := 1; _ = A }"}},
-		{name: "an import of that name", files: []string{"import \"x/A\"\nfunc f() { A.B(); g() }", "func g() {}\nfunc B() {}"}},
+		{name: "an import of that name", files: []string{"import \"x/A\"\nfunc f() { A.B(); g() }",
+			"func g() {}\nfunc B() {}"}},
 		{name: "over three files", files: []string{"func A() { B() }", "func B() { C() }", "func C() { A() }"},
 			want: "0.go uses B of 1.go, 1.go uses C of 2.go, 2.go uses A of 0.go"},
 	} {

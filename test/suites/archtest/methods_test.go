@@ -53,7 +53,8 @@ func receiver(e ast.Expr) string {
 	return "" // the language has no other form
 }
 
-// TestMethodsAreInFewFiles holds the types of what is shipped to a rule of docs/architecture.md: no type has methods in more than ten files.
+// TestMethodsAreInFewFiles holds the types of what is shipped to a rule of docs/architecture.md: no type has methods in
+// more than ten files.
 func TestMethodsAreInFewFiles(t *testing.T) {
 	types := 0
 	err := filepath.WalkDir(root, func(dir string, d fs.DirEntry, err error) error {
@@ -67,7 +68,8 @@ func TestMethodsAreInFewFiles(t *testing.T) {
 		for typ, files := range methodFiles(fset, parse(t, fset, dir)) {
 			types++
 			if len(files) > mostFiles {
-				t.Errorf("%s: type %s has methods in %d files, want at most %d: %s", strings.TrimPrefix(filepath.ToSlash(dir), root+"/"), typ, len(files), mostFiles,
+				t.Errorf("%s: type %s has methods in %d files, want at most %d: %s",
+					strings.TrimPrefix(filepath.ToSlash(dir), root+"/"), typ, len(files), mostFiles,
 					strings.Join(files, ", "))
 			}
 		}
@@ -85,7 +87,8 @@ func TestMethodsAreInFewFiles(t *testing.T) {
 func TestMethodsAreFound(t *testing.T) {
 	fset := token.NewFileSet()
 	var files []*ast.File
-	for name, text := range map[string]string{"a.go": "func (t *T[P]) A() {}", "b.go": "func (T[P]) B() {}\nfunc F() {}", "c.go": "func (U) C() {}"} {
+	for name, text := range map[string]string{"a.go": "func (t *T[P]) A() {}", "b.go": "func (T[P]) B() {}\nfunc F() {}",
+		"c.go": "func (U) C() {}"} {
 		f, err := parser.ParseFile(fset, name, "package p\n"+text, parser.SkipObjectResolution)
 		if err != nil {
 			t.Fatal(err)

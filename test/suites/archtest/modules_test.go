@@ -35,15 +35,16 @@ func readGoMod(t *testing.T, path string) (m goMod) {
 	return m
 }
 
-// TestAddsNoModule: a CoreDNS with the plugin is compiled from the modules of a CoreDNS without it, in the same versions, and from
-// this one. docs/dependencies.md says so.
+// TestAddsNoModule: a CoreDNS with the plugin is compiled from the modules of a CoreDNS without it, in the same
+// versions, and from this one. docs/dependencies.md says so.
 func TestAddsNoModule(t *testing.T) {
 	theirs := map[string]string{corednsModule: goCommand(t, "list", "-m", "-f", "{{.Version}}", corednsModule)}
 	for _, r := range readGoMod(t, goCommand(t, "list", "-m", "-f", "{{.GoMod}}", corednsModule)).Require {
 		theirs[r.Path] = r.Version
 	}
 	compiled := 0
-	for line := range strings.Lines(goCommand(t, "list", "-deps", "-pgo=off", "-f", "{{with .Module}}{{.Path}} {{.Version}}{{end}}", ".")) {
+	for line := range strings.Lines(goCommand(t, "list", "-deps", "-pgo=off", "-f",
+		"{{with .Module}}{{.Path}} {{.Version}}{{end}}", ".")) {
 		path, version, ok := strings.Cut(strings.TrimSpace(line), " ")
 		switch {
 		case !ok || path == module:

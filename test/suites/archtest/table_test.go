@@ -56,8 +56,8 @@ func documented(t *testing.T, all map[string]pkg) map[string][]string {
 	return may
 }
 
-// names returns the packages that a cell of the table names. Those of the controller may be named without its path. A name that ends in a
-// slash, or that is no package, stands for all packages there.
+// names returns the packages that a cell of the table names. Those of the controller may be named without its path. A
+// name that ends in a slash, or that is no package, stands for all packages there.
 func names(cell string, all map[string]pkg) (found []string) {
 	for _, m := range quoted.FindAllStringSubmatch(cell, -1) {
 		name := strings.TrimSuffix(m[1], "/")
@@ -88,7 +88,8 @@ func rowOf(name string, may map[string][]string) (row string, ok bool) {
 	return row, ok
 }
 
-// TestTable holds the column "may import" of docs/architecture.md to the imports of all packages, each of which has a row: one of its own, or that of a folder.
+// TestTable holds the column "may import" of docs/architecture.md to the imports of all packages, each of which has a
+// row: one of its own, or that of a folder.
 func TestTable(t *testing.T) {
 	all := list(t)
 	may := documented(t, all)

@@ -18,16 +18,19 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
-// Another implementation works in the same cluster: it has an import of a name that east exports, and its own opinion of an export. It writes both again and
-// again. Our controller leaves the import alone, and does not fight for the condition: it soon writes nothing (docs/spec/controller.md 6.4).
+// Another implementation works in the same cluster: it has an import of a name that east exports, and its own opinion
+// of an export. It writes both again and again. Our controller leaves the import alone, and does not fight for the
+// condition: it soon writes nothing (docs/spec/controller.md 6.4).
 func TestAnotherImplementation(t *testing.T) {
 	tier.All(t)
 	const ns, quiet = "another", 20 * time.Second
 	s := &script{namespace: ns}
-	web, db := testclusterset.Service(ns, "web", testclusterset.Port("http", 80)), testclusterset.Service(ns, "db", testclusterset.Port("pg", 5432))
+	web, db := testclusterset.Service(ns, "web", testclusterset.Port("http", 80)),
+		testclusterset.Service(ns, "db", testclusterset.Port("pg", 5432))
 	west.Put(t, testclusterset.Namespace(ns), db, testclusterset.Export(ns, "db"))
 	other := startOther(t, ns)
-	east.Put(t, testclusterset.Namespace(ns), web, testclusterset.Slice(web, "web-1", testclusterset.Endpoint{Address: "10.21.0.1"}),
+	east.Put(t, testclusterset.Namespace(ns), web, testclusterset.Slice(web, "web-1",
+		testclusterset.Endpoint{Address: "10.21.0.1"}),
 		testclusterset.Export(ns, "web"))
 	ours, stop := start(t, west)
 	start(t, east)
@@ -50,7 +53,8 @@ func TestAnotherImplementation(t *testing.T) {
 	})
 	outages.Measured(t, "F32", "0 writes of ours in %s, %d of the other implementation", quiet, other.count()-theirs)
 	imp, err := west.Import(t.Context(), ns, "web")
-	if err != nil || imp.Spec.Type != mcsv1beta1.Headless || len(imp.Status.Clusters) != 1 || imp.Status.Clusters[0].Cluster != "theirs" {
+	if err != nil || imp.Spec.Type != mcsv1beta1.Headless || len(imp.Status.Clusters) != 1 ||
+		imp.Status.Clusters[0].Cluster != "theirs" {
 		t.Errorf("import %+v of clusters %v (%v), want that of the other implementation", imp.Spec, imp.Status.Clusters, err)
 	}
 	exp, err := west.ServiceExport(t.Context(), ns, "db")
@@ -114,7 +118,8 @@ func startOther(t *testing.T, namespace string) *otherImplementation {
 func (o *otherImplementation) write(ctx context.Context, namespace string) error {
 	meta := func(kind, name string, fields map[string]any) *unstructured.Unstructured {
 		object := map[string]any{
-			"apiVersion": mcsv1beta1.GroupVersion.String(), "kind": kind, "metadata": map[string]any{"namespace": namespace, "name": name},
+			"apiVersion": mcsv1beta1.GroupVersion.String(), "kind": kind,
+			"metadata": map[string]any{"namespace": namespace, "name": name},
 		}
 		for field, value := range fields {
 			object[field] = value
@@ -125,13 +130,17 @@ func (o *otherImplementation) write(ctx context.Context, namespace string) error
 		return schema.GroupVersionResource{Group: mcsv1beta1.GroupName, Version: "v1beta1", Resource: resource}
 	}
 	options := metav1.ApplyOptions{FieldManager: "other-implementation", Force: true}
-	imports, exports := west.Dynamic().Resource(of("serviceimports")).Namespace(namespace), west.Dynamic().Resource(of("serviceexports")).Namespace(namespace)
-	spec := map[string]any{"type": "Headless", "ports": []any{map[string]any{"name": "http", "protocol": "TCP", "port": int64(81)}}}
-	if _, err := imports.Apply(ctx, "web", meta("ServiceImport", "web", map[string]any{"spec": spec}), options); err != nil {
+	imports, exports := west.Dynamic().Resource(of("serviceimports")).Namespace(namespace),
+		west.Dynamic().Resource(of("serviceexports")).Namespace(namespace)
+	spec := map[string]any{"type": "Headless", "ports": []any{map[string]any{"name": "http", "protocol": "TCP",
+		"port": int64(81)}}}
+	if _, err := imports.Apply(ctx, "web", meta("ServiceImport", "web", map[string]any{"spec": spec}),
+		options); err != nil {
 		return err
 	}
 	status := map[string]any{"clusters": []any{map[string]any{"cluster": "theirs"}}}
-	if _, err := imports.ApplyStatus(ctx, "web", meta("ServiceImport", "web", map[string]any{"status": status}), options); err != nil {
+	if _, err := imports.ApplyStatus(ctx, "web", meta("ServiceImport", "web", map[string]any{"status": status}),
+		options); err != nil {
 		return err
 	}
 	condition := map[string]any{
@@ -139,7 +148,8 @@ func (o *otherImplementation) write(ctx context.Context, namespace string) error
 		"lastTransitionTime": "2026-01-01T00:00:00Z",
 	}
 	status = map[string]any{"conditions": []any{condition}}
-	if _, err := exports.ApplyStatus(ctx, "db", meta("ServiceExport", "db", map[string]any{"status": status}), options); err != nil {
+	if _, err := exports.ApplyStatus(ctx, "db", meta("ServiceExport", "db", map[string]any{"status": status}),
+		options); err != nil {
 		return err
 	}
 	o.mu.Lock()

@@ -21,7 +21,8 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
-// scriptIn returns a script that has put the lines into the member, in a namespace that exists in all members. The caller defers withdraw.
+// scriptIn returns a script that has put the lines into the member, in a namespace that exists in all members. The
+// caller defers withdraw.
 func scriptIn(t *testing.T, namespace string, m *testclusterset.Member, lines string) *script {
 	t.Helper()
 	s := &script{namespace: namespace, services: make(map[string]*corev1.Service)}
@@ -68,13 +69,15 @@ func (s *script) condition(t *testing.T, m *testclusterset.Member, name, want st
 }
 
 var (
-	importsGVR  = schema.GroupVersionResource{Group: "multicluster.x-k8s.io", Version: "v1beta1", Resource: "serviceimports"}
+	importsGVR = schema.GroupVersionResource{Group: "multicluster.x-k8s.io", Version: "v1beta1",
+		Resource: "serviceimports"}
 	servicesGVR = schema.GroupVersionResource{Version: "v1", Resource: "services"}
 	slicesGVR   = schema.GroupVersionResource{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"}
 	spacesGVR   = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
 )
 
-// TestDriftIsCorrected changes and deletes the objects of an import: the controller restores them (docs/spec/controller.md 5).
+// TestDriftIsCorrected changes and deletes the objects of an import: the controller restores them
+// (docs/spec/controller.md 5).
 func TestDriftIsCorrected(t *testing.T) {
 	runAll(t)
 	s := scriptIn(t, "drift", east, webOfEast+" {exportedLabels: {tier: gold}, exportedAnnotations: {note: text}}")
@@ -121,13 +124,15 @@ func TestDriftIsCorrected(t *testing.T) {
 			t.Fatal(err)
 		}
 		if now.UID == imp.UID && now.Spec.IPs[0] != imp.Spec.IPs[0] {
-			t.Errorf("after %s of %s: address %v, want %v while the import exists", tt.patch, tt.name, now.Spec.IPs, imp.Spec.IPs)
+			t.Errorf("after %s of %s: address %v, want %v while the import exists", tt.patch, tt.name, now.Spec.IPs,
+				imp.Spec.IPs)
 		}
 	}
 	outages.Took(t, "F29", slowest, 2*time.Second, "slowest change put right")
 }
 
-// TestForeignObjectsAreLeftAlone creates a Service with the name of a derived one: the controller never adopts it (docs/spec/controller.md 5).
+// TestForeignObjectsAreLeftAlone creates a Service with the name of a derived one: the controller never adopts it
+// (docs/spec/controller.md 5).
 func TestForeignObjectsAreLeftAlone(t *testing.T) {
 	runAll(t)
 	s := scriptIn(t, "foreign", west, "")
@@ -156,7 +161,8 @@ func TestNamesDoNotMix(t *testing.T) {
 	two := scriptIn(t, "b-c", north, strings.NewReplacer("web", "a", "10.21.", "10.22.", "http", "www").Replace(webOfEast))
 	defer two.withdraw(t)
 	wantOne := strings.ReplaceAll(webImported, "web", "a-b")
-	wantTwo := strings.NewReplacer("web", "a", "10.21.", "10.22.", "http", "www", "east", "north.registry1").Replace(webImported)
+	wantTwo := strings.NewReplacer("web", "a", "10.21.", "10.22.", "http", "www", "east",
+		"north.registry1").Replace(webImported)
 	one.awaitImports(t, wantOne, clusters.Members...)
 	two.awaitImports(t, wantTwo, clusters.Members...)
 	north.Drop(t, testclusterset.Export("b-c", "a"))
@@ -187,7 +193,8 @@ func TestTerminatingNamespace(t *testing.T) {
 	east.Drop(t, testclusterset.Namespace(s.namespace))
 }
 
-// TestEqualTimes creates exports in the same second: that of the lowest cluster ID takes precedence (docs/spec/controller.md 4).
+// TestEqualTimes creates exports in the same second: that of the lowest cluster ID takes precedence
+// (docs/spec/controller.md 4).
 func TestEqualTimes(t *testing.T) {
 	tier.All(t)
 	runAll(t)
@@ -199,8 +206,9 @@ func TestEqualTimes(t *testing.T) {
 	}
 	until.OK(t, "the import", func(ctx context.Context) error {
 		text, err := s.imports(ctx, clusters.Members)
-		want := fmt.Sprintf("%s ClusterSetIP [vip4] of [IPv4] from [east north.registry1 west], slices Absent, Ready=True/Ready\n"+
-			"  port \"east\" TCP/80 -\n", name)
+		want := fmt.Sprintf(
+			"%s ClusterSetIP [vip4] of [IPv4] from [east north.registry1 west], slices Absent, Ready=True/Ready\n"+
+				"  port \"east\" TCP/80 -\n", name)
 		if err == nil && !strings.HasPrefix(text, want) {
 			err = fmt.Errorf("got\n%swant\n%s", text, want)
 		}
@@ -208,7 +216,8 @@ func TestEqualTimes(t *testing.T) {
 	})
 }
 
-// exportAtOnce creates exports of one service in all members until all of them have the same creation time, and returns the name.
+// exportAtOnce creates exports of one service in all members until all of them have the same creation time, and returns
+// the name.
 func (s *script) exportAtOnce(t *testing.T) (name string) {
 	t.Helper()
 	n := 0
@@ -239,7 +248,8 @@ func (s *script) exportAtOnce(t *testing.T) (name string) {
 	return name
 }
 
-// TestSourceIsUntouched exports a Service: neither it nor its slices change, and only the import of the same cluster has node names.
+// TestSourceIsUntouched exports a Service: neither it nor its slices change, and only the import of the same cluster
+// has node names.
 func TestSourceIsUntouched(t *testing.T) {
 	tier.All(t)
 	runAll(t)
@@ -281,8 +291,8 @@ func TestSourceIsUntouched(t *testing.T) {
 	}
 }
 
-// TestExpiry stops the heartbeat of a member. "on_expiry" and "lease" of the importer decide about its endpoints, which nobody else has
-// (docs/spec/controller.md 8.2). The import stays, and the endpoints are back with the heartbeat.
+// TestExpiry stops the heartbeat of a member. "on_expiry" and "lease" of the importer decide about its endpoints, which
+// nobody else has (docs/spec/controller.md 8.2). The import stays, and the endpoints are back with the heartbeat.
 func TestExpiry(t *testing.T) {
 	tier.All(t)
 	const header = "web Headless [] of [IPv4] from [west], slices %s, Ready=True/Ready\n  port \"http\" TCP/80 -\n"
@@ -334,7 +344,8 @@ func (m *meter) awaitSilence(t *testing.T, of *testclusterset.Member) {
 
 // records returns the names of the export records of a member.
 func records(ctx context.Context, namespace string) (names []string, err error) {
-	all, err := listOn[v1alpha1.ExportedService](ctx, clusters.Broker, v1alpha1.GroupVersion.String(), "exportedservices", namespace)
+	all, err := listOn[v1alpha1.ExportedService](ctx, clusters.Broker, v1alpha1.GroupVersion.String(), "exportedservices",
+		namespace)
 	for i := range all {
 		names = append(names, all[i].Name)
 	}

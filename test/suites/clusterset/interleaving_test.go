@@ -23,9 +23,9 @@ var (
 	interleavingSeed = flag.Uint64("interleaving", 1, "the seed of TestInterleavings")
 )
 
-// TestInterleavings changes Services, endpoints and exports of all members at random, restarts controllers meanwhile, and waits for nothing. In the
-// end every member has the imports that follow from what is there, and other controllers do not change them. The same is proven for values,
-// with more operations, in package merge.
+// TestInterleavings changes Services, endpoints and exports of all members at random, restarts controllers meanwhile,
+// and waits for nothing. In the end every member has the imports that follow from what is there, and other controllers
+// do not change them. The same is proven for values, with more operations, in package merge.
 func TestInterleavings(t *testing.T) {
 	tier.All(t)
 	t.Logf("%d operations, seed %d", *operations, *interleavingSeed)
@@ -146,7 +146,8 @@ func (r *interleaving) service(i int, name string) *localService {
 	return r.local[key]
 }
 
-// putService gives a Service other ports and another session affinity. All have a port in common, so that no member is left out.
+// putService gives a Service other ports and another session affinity. All have a port in common, so that no member is
+// left out.
 func (r *interleaving) putService(i int, name string) {
 	r.t.Helper()
 	s := r.local[fmt.Sprint(i, name)]
@@ -190,10 +191,11 @@ func (r *interleaving) awaitExpected() {
 	}
 }
 
-// expected is an import in one line, as it follows from what the members have. What is oldest is asked of the broker: the records there have the
-// times of the exports.
+// expected is an import in one line, as it follows from what the members have. What is oldest is asked of the broker:
+// the records there have the times of the exports.
 func (r *interleaving) expected(ctx context.Context, name string) (string, error) {
-	records, err := listOn[v1alpha1.ExportedService](ctx, clusters.Broker, v1alpha1.GroupVersion.String(), "exportedservices", "")
+	records, err := listOn[v1alpha1.ExportedService](ctx, clusters.Broker, v1alpha1.GroupVersion.String(),
+		"exportedservices", "")
 	if err != nil {
 		return "", err
 	}
@@ -213,7 +215,8 @@ func (r *interleaving) expected(ctx context.Context, name string) (string, error
 		}
 		// Members are in the order of their ids, which decides between equal times.
 		since := records[at].Spec.ExportCreated.Time
-		if written := records[at].CreationTimestamp.Time; written.Before(since) { // the record of an export that was deleted and is back
+		// the record of an export that was deleted and is back
+		if written := records[at].CreationTimestamp.Time; written.Before(since) {
 			since = written
 		}
 		if oldest.IsZero() || since.Before(oldest) {

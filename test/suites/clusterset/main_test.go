@@ -1,5 +1,5 @@
-// Package clusterset tests a whole clusterset: a broker and three members that are real API servers, joined by the code of the command,
-// controllers with the rights and policies that are shipped, and CoreDNS.
+// Package clusterset tests a whole clusterset: a broker and three members that are real API servers, joined by the code
+// of the command, controllers with the rights and policies that are shipped, and CoreDNS.
 package clusterset
 
 import (

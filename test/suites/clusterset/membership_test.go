@@ -15,7 +15,8 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
-// TestMembership lets a member leave. It cannot join again under the ID of another member, but can under a new one (docs/spec/controller.md 7).
+// TestMembership lets a member leave. It cannot join again under the ID of another member, but can under a new one
+// (docs/spec/controller.md 7).
 func TestMembership(t *testing.T) {
 	runAll(t)
 	s := scriptIn(t, "membership", east, webOfEast)
@@ -65,13 +66,14 @@ func TestMembership(t *testing.T) {
 	s.awaitImports(t, both, clusters.Members...)
 }
 
-// TestClustersetVIP: a controller publishes its option vip, and status names the member whose option is not that of the clusterset
-// (docs/spec/controller.md 7.9).
+// TestClustersetVIP: a controller publishes its option vip, and status names the member whose option is not that of the
+// clusterset (docs/spec/controller.md 7.9).
 func TestClustersetVIP(t *testing.T) {
 	tier.All(t)
 	set := func(vip string) {
 		t.Helper()
-		if err := admin.Init(context.WithoutCancel(t.Context()), clusters.Broker.Config(), admin.InitOptions{VIP: vip, AggregateView: true}); err != nil {
+		if err := admin.Init(context.WithoutCancel(t.Context()), clusters.Broker.Config(),
+			admin.InitOptions{VIP: vip, AggregateView: true}); err != nil {
 			t.Error(err)
 		}
 	}
@@ -85,11 +87,13 @@ func TestClustersetVIP(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if i := slices.IndexFunc(state.Members, func(m admin.MemberState) bool { return m.ClusterID == east.ID }); i < 0 || state.Members[i].VIP != "derived" {
+		if i := slices.IndexFunc(state.Members, func(m admin.MemberState) bool { return m.ClusterID == east.ID }); i < 0 ||
+			state.Members[i].VIP != "derived" {
 			return fmt.Errorf("members %+v, want that east publishes its vip", state.Members)
 		}
 		problems := strings.Join(state.Problems, "\n")
-		if !strings.Contains(problems, fmt.Sprintf("member %q", west.ID)+want) || strings.Contains(problems, fmt.Sprintf("member %q has vip", east.ID)) {
+		if !strings.Contains(problems, fmt.Sprintf("member %q", west.ID)+want) ||
+			strings.Contains(problems, fmt.Sprintf("member %q has vip", east.ID)) {
 			return fmt.Errorf("problems %q, want west alone with another vip", state.Problems)
 		}
 		return nil

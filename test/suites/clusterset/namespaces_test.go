@@ -16,8 +16,9 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
-// TestCreateNamespaces: with "import_namespaces create" a missing namespace appears, once the controller has the right that the manifests grant for it
-// (docs/spec/controller.md 5.9). It appears again after it was deleted, and stays when the export ends.
+// TestCreateNamespaces: with "import_namespaces create" a missing namespace appears, once the controller has the right
+// that the manifests grant for it (docs/spec/controller.md 5.9). It appears again after it was deleted, and stays when
+// the export ends.
 func TestCreateNamespaces(t *testing.T) {
 	tier.All(t)
 	start(t, east)
@@ -26,7 +27,9 @@ func TestCreateNamespaces(t *testing.T) {
 	defer s.withdraw(t)
 	west.Drop(t, testclusterset.Namespace(s.namespace))
 	s.change(t, east, webOfEast)
-	awaitNamespaceEvent(t, west, s.namespace, "Warning NamespaceNotCreated: For services of cluster \"east\": not created: namespaces is forbidden")
+	awaitNamespaceEvent(
+		t, west, s.namespace,
+		"Warning NamespaceNotCreated: For services of cluster \"east\": not created: namespaces is forbidden")
 	if rejected, err := meter.values("rejected_objects_total", "reason"); err != nil || rejected["namespace"] == 0 {
 		t.Errorf("rejected objects %v, error %v, want those of a namespace", rejected, err)
 	}
@@ -43,7 +46,8 @@ func TestCreateNamespaces(t *testing.T) {
 	s.change(t, east, "-Export web")
 	s.awaitImports(t, "", west)
 	ns, err := west.Dynamic().Resource(spacesGVR).Get(t.Context(), s.namespace, metav1.GetOptions{})
-	if err != nil || ns.GetLabels()[broker.LabelManagedBy] != broker.ManagedBy || ns.GetAnnotations()[broker.AnnotationCreatedFor] != "east" {
+	if err != nil || ns.GetLabels()[broker.LabelManagedBy] != broker.ManagedBy ||
+		ns.GetAnnotations()[broker.AnnotationCreatedFor] != "east" {
 		t.Errorf("namespace %v, error %v, want it to stay, with our label and the cluster", ns, err)
 	}
 }
@@ -51,7 +55,8 @@ func TestCreateNamespaces(t *testing.T) {
 // grant applies the rights of the controller, with or without those to create namespaces.
 func grant(t *testing.T, m *testclusterset.Member, create bool) {
 	t.Helper()
-	rights, err := deploy.Rights(deploy.Options{Mode: deploy.OnlyController, Values: map[string]any{"createNamespaces": create}})
+	rights, err := deploy.Rights(deploy.Options{Mode: deploy.OnlyController,
+		Values: map[string]any{"createNamespaces": create}})
 	if err == nil {
 		err = m.ApplyYAML(context.WithoutCancel(t.Context()), rights)
 	}

@@ -100,13 +100,19 @@ func (s *script) importsOf(ctx context.Context, m *testclusterset.Member) (strin
 		return "", err
 	}
 	var b strings.Builder
-	derived := slices.DeleteFunc(services, func(svc corev1.Service) bool { return svc.Labels[broker.LabelManagedBy] != broker.ManagedBy })
+	derived := slices.DeleteFunc(services, func(
+		svc corev1.Service) bool {
+		return svc.Labels[broker.LabelManagedBy] != broker.ManagedBy
+	})
 	named := make(map[string]bool)
 	for i := range imports {
 		delete(imports[i].Annotations, broker.AnnotationSources) // stamps and UIDs
 		delete(imports[i].Annotations, broker.AnnotationVIPs)    // stamps
 		name := imports[i].Annotations[broker.AnnotationDerivedService]
-		if named[name] = slices.ContainsFunc(derived, func(svc corev1.Service) bool { return svc.Name == name }); named[name] {
+		if named[name] = slices.ContainsFunc(derived, func(
+			svc corev1.Service) bool {
+			return svc.Name == name
+		}); named[name] {
 			delete(imports[i].Annotations, broker.AnnotationDerivedService)
 		}
 		writeImport(&b, &imports[i])
@@ -150,7 +156,8 @@ func writeImport(b *strings.Builder, imp *mcsv1beta1.ServiceImport) {
 	for _, p := range spec.Ports {
 		fmt.Fprintf(b, "  port %q %s/%d %s\n", p.Name, p.Protocol, p.Port, text(p.AppProtocol))
 	}
-	writePolicies(b, spec.SessionAffinity, spec.SessionAffinityConfig, spec.InternalTrafficPolicy, spec.TrafficDistribution)
+	writePolicies(b, spec.SessionAffinity, spec.SessionAffinityConfig, spec.InternalTrafficPolicy,
+		spec.TrafficDistribution)
 	labels := maps.Clone(imp.Labels)
 	if labels[broker.LabelManagedBy] != broker.ManagedBy {
 		b.WriteString("  not ours\n")
@@ -194,7 +201,8 @@ func writeDerived(b *strings.Builder, imports []mcsv1beta1.ServiceImport, svc *c
 	for _, p := range svc.Spec.Ports {
 		fmt.Fprintf(b, "  port %q %s/%d %s\n", p.Name, p.Protocol, p.Port, text(p.AppProtocol))
 	}
-	writePolicies(b, svc.Spec.SessionAffinity, svc.Spec.SessionAffinityConfig, svc.Spec.InternalTrafficPolicy, svc.Spec.TrafficDistribution)
+	writePolicies(b, svc.Spec.SessionAffinity, svc.Spec.SessionAffinityConfig, svc.Spec.InternalTrafficPolicy,
+		svc.Spec.TrafficDistribution)
 	if len(svc.Spec.Selector) > 0 {
 		fmt.Fprintf(b, "  selector %v\n", svc.Spec.Selector)
 	}
@@ -229,7 +237,8 @@ func derivedFrom(imports []mcsv1beta1.ServiceImport, svc *corev1.Service) string
 	return "nobody"
 }
 
-// sliceText renders a slice, with labels that are wrong. Every slice names the derived Service, also where there is none.
+// sliceText renders a slice, with labels that are wrong. Every slice names the derived Service, also where there is
+// none.
 func sliceText(imports []mcsv1beta1.ServiceImport, derived []corev1.Service, s *discoveryv1.EndpointSlice) string {
 	var b strings.Builder
 	name := s.Labels[mcsv1beta1.LabelServiceName]
@@ -310,13 +319,16 @@ func (s *script) exports(ctx context.Context, in []*testclusterset.Member) (stri
 	return normal(in[0], b.String()), nil
 }
 
-// coded returns an error if the message of a condition of an export does not end with the codes of its reason (docs/spec/explain.md 4).
+// coded returns an error if the message of a condition of an export does not end with the codes of its reason
+// (docs/spec/explain.md 4).
 func coded(c metav1.Condition) error {
 	source := map[string]reason.Source{
-		"Valid": reason.Valid, "Initialized": reason.Valid, "Ready": reason.ExportReady, "Exported": reason.ExportReady, "Conflict": reason.Conflict,
+		"Valid": reason.Valid, "Initialized": reason.Valid, "Ready": reason.ExportReady, "Exported": reason.ExportReady,
+		"Conflict": reason.Conflict,
 	}[c.Type]
 	if text, codes := reason.Split(c.Message); source == "" || reason.Say(source, c.Reason, text) != text+codes {
-		return fmt.Errorf("condition %s=%s/%s: message %q, want it to end with codes %q", c.Type, c.Status, c.Reason, c.Message, reason.All(source, c.Reason))
+		return fmt.Errorf("condition %s=%s/%s: message %q, want it to end with codes %q", c.Type, c.Status, c.Reason,
+			c.Message, reason.All(source, c.Reason))
 	}
 	return nil
 }
@@ -346,7 +358,8 @@ func (s *script) events(ctx context.Context, conflict bool) (string, error) {
 func (s *script) views(ctx context.Context) (string, error) {
 	var b strings.Builder
 	for _, m := range clusters.Members {
-		imports, err := listOn[mcsv1beta1.ServiceImport](ctx, clusters.Broker, "multicluster.x-k8s.io/v1beta1", "serviceimports", m.BrokerNamespace())
+		imports, err := listOn[mcsv1beta1.ServiceImport](ctx, clusters.Broker, "multicluster.x-k8s.io/v1beta1",
+			"serviceimports", m.BrokerNamespace())
 		if err != nil {
 			return "", err
 		}

@@ -37,10 +37,10 @@ import (
 //	view             imports on the broker (aggregate_view), by the member that published them
 //	dns              questions to the CoreDNS of west, and the answers
 //
-// Objects are in a namespace with the name of the file, which exists in every member unless a script deletes it. Within sections that
-// are compared, west is the cluster ID of 63 octets, vip4 and vip6 are addresses from the member's API server, 10.1n.x.x in a slice is
-// an address from the API server of the n-th member, and 243.n.x.x and fd17::n:x are in the VIP CIDRs of the member that joined
-// after n others.
+// Objects are in a namespace with the name of the file, which exists in every member unless a script deletes it. Within
+// sections that are compared, west is the cluster ID of 63 octets, vip4 and vip6 are addresses from the member's API
+// server, 10.1n.x.x in a slice is an address from the API server of the n-th member, and 243.n.x.x and fd17::n:x are in
+// the VIP CIDRs of the member that joined after n others.
 type script struct {
 	namespace string
 	archive   *txtar.Archive
@@ -69,8 +69,8 @@ func load(t *testing.T) map[string][]string {
 	return byOptions
 }
 
-// TestScripts plays the files of testdata, those with the same options at once: each has a namespace of its own, and mostly waits. The
-// controllers are started once for each set of options.
+// TestScripts plays the files of testdata, those with the same options at once: each has a namespace of its own, and
+// mostly waits. The controllers are started once for each set of options.
 func TestScripts(t *testing.T) {
 	byOptions := load(t)
 	for options, files := range byOptions {
@@ -97,7 +97,8 @@ func play(t *testing.T, file string) {
 		t.Fatal(err)
 	}
 	s := &script{
-		namespace: strings.TrimSuffix(filepath.Base(file), ".txtar"), archive: archive, services: make(map[string]*corev1.Service),
+		namespace: strings.TrimSuffix(filepath.Base(file), ".txtar"), archive: archive,
+		services: make(map[string]*corev1.Service),
 	}
 	for _, m := range clusters.Members {
 		m.Put(t, testclusterset.Namespace(s.namespace))
@@ -176,8 +177,8 @@ func tick(t *testing.T) {
 	})
 }
 
-// compare waits until the objects are those of the section. With -update it writes the objects into the section, when they have not
-// changed for a while.
+// compare waits until the objects are those of the section. With -update it writes the objects into the section, when
+// they have not changed for a while.
 func (s *script) compare(t *testing.T, f *txtar.File, look func(context.Context) (string, error)) {
 	t.Helper()
 	var last string
@@ -269,8 +270,8 @@ func (s *script) object(t *testing.T, m *testclusterset.Member, line string) run
 	return nil
 }
 
-// slice reads "web-1 10.21.0.1 db-0=10.21.0.2 !10.21.0.3 10.21.0.4@a": the slice 1 of service web, with a host name, one not ready, and one
-// in zone a. "for-zone:a" and "for-region:r" are labels of the slice (KEP-2030).
+// slice reads "web-1 10.21.0.1 db-0=10.21.0.2 !10.21.0.3 10.21.0.4@a": the slice 1 of service web, with a host name,
+// one not ready, and one in zone a. "for-zone:a" and "for-region:r" are labels of the slice (KEP-2030).
 func (s *script) slice(t *testing.T, m *testclusterset.Member, name string, fields []string) runtime.Object {
 	t.Helper()
 	of, _, _ := strings.Cut(name, "/")
@@ -323,7 +324,8 @@ func (s *script) answers(ctx context.Context, lines string) (string, error) {
 func (s *script) withdraw(t *testing.T) {
 	t.Helper()
 	for _, m := range clusters.Members {
-		exports, err := list[mcsv1beta1.ServiceExport](t.Context(), m, "multicluster.x-k8s.io/v1beta1", "serviceexports", s.namespace)
+		exports, err := list[mcsv1beta1.ServiceExport](t.Context(), m, "multicluster.x-k8s.io/v1beta1", "serviceexports",
+			s.namespace)
 		if err != nil {
 			t.Error(err)
 		}

@@ -9,8 +9,8 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/tier"
 )
 
-// TestTopology has a producer of two clusters say for which zone and region its slices are (KEP-2030): the labels travel to all importers, and
-// the directive topology of a DNS server follows them (docs/spec/dns.md 3.5).
+// TestTopology has a producer of two clusters say for which zone and region its slices are (KEP-2030): the labels
+// travel to all importers, and the directive topology of a DNS server follows them (docs/spec/dns.md 3.5).
 func TestTopology(t *testing.T) {
 	tier.All(t)
 	runAll(t)

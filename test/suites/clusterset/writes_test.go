@@ -36,7 +36,8 @@ Export db`)
 	var settled string
 	until.OK(t, "all imports", func(ctx context.Context) (err error) {
 		settled, err = s.imports(ctx, clusters.Members)
-		for _, want := range []string{"from east, derived: http=TCP/8080 at 10.21.0.1", "shared ClusterSetIP [vip4] of [IPv4] from [east north.registry1]", "db-0=10.22.0.3"} {
+		for _, want := range []string{"from east, derived: http=TCP/8080 at 10.21.0.1",
+			"shared ClusterSetIP [vip4] of [IPv4] from [east north.registry1]", "db-0=10.22.0.3"} {
 			if err == nil {
 				err = contains(settled, want)
 			}
@@ -55,7 +56,8 @@ Export db`)
 	until.OK(t, "views on the broker, of all imports", func(ctx context.Context) error {
 		views, err := s.views(ctx)
 		for _, want := range []string{
-			"web.writes ClusterSetIP [] of [IPv4] from [east]", "shared.writes ClusterSetIP [] of [IPv4] from [east north.registry1]",
+			"web.writes ClusterSetIP [] of [IPv4] from [east]",
+			"shared.writes ClusterSetIP [] of [IPv4] from [east north.registry1]",
 			"db.writes Headless [] of [IPv4] from [north.registry1]",
 		} {
 			if err == nil {
@@ -64,7 +66,8 @@ Export db`)
 		}
 		return err
 	})
-	s.awaitInImports(t, "shared ClusterSetIP [vip4] of [IPv4] from [east north.registry1], slices Present, Ready=True/Ready\n")
+	s.awaitInImports(
+		t, "shared ClusterSetIP [vip4] of [IPv4] from [east north.registry1], slices Present, Ready=True/Ready\n")
 	awaitStatuses(t)
 	awaitIdle(t, first)
 	for _, stop := range stops {
@@ -101,12 +104,14 @@ Export db`)
 	awaitIdle(t, meters)
 	const ports = twice + ", 1 local Service patch, 1 local ServiceImport patch"
 	// The view on the broker is one more, with its status.
-	count(t, meters, "one port more", "1 broker ExportedService apply, 1 broker ServiceImport apply, 1 broker ServiceImport/status apply, "+
-		"1 local Service patch, 1 local ServiceImport patch, 2 broker EndpointSlice apply, "+twice, sorted(ports), sorted(ports))
+	count(t, meters, "one port more",
+		"1 broker ExportedService apply, 1 broker ServiceImport apply, 1 broker ServiceImport/status apply, "+
+			"1 local Service patch, 1 local ServiceImport patch, 2 broker EndpointSlice apply, "+twice, sorted(ports),
+		sorted(ports))
 }
 
-// awaitStatuses waits until the status of each Member on the broker has the option "merge" of its controller, here the default. A
-// controller writes it with its heartbeat.
+// awaitStatuses waits until the status of each Member on the broker has the option "merge" of its controller, here the
+// default. A controller writes it with its heartbeat.
 func awaitStatuses(t *testing.T) {
 	t.Helper()
 	until.OK(t, "status of all members", func(ctx context.Context) error {
@@ -152,8 +157,9 @@ func awaitIdle(t *testing.T, meters []*meter) {
 	})
 }
 
-// count compares the writes of east, north and west since their start. A write may still be on its way when an effect of it elsewhere is
-// there: count waits until there are enough, and until the controllers are idle. One too many that comes even later fails the next count.
+// count compares the writes of east, north and west since their start. A write may still be on its way when an effect
+// of it elsewhere is there: count waits until there are enough, and until the controllers are idle. One too many that
+// comes even later fails the next count.
 func count(t *testing.T, meters []*meter, when string, want ...string) {
 	t.Helper()
 	until.OK(t, when, func(context.Context) error {

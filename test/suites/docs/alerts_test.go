@@ -40,8 +40,9 @@ spec:
   ports: [{port: 80}]
 `
 
-// TestAlertsOfServer takes the series of a server whose cluster has no ClusterProperty kind, as a cluster without our controller may be. Nothing
-// fires while the API server answers, for as long as that goes on; once it does not, what is served is stale.
+// TestAlertsOfServer takes the series of a server whose cluster has no ClusterProperty kind, as a cluster without our
+// controller may be. Nothing fires while the API server answers, for as long as that goes on; once it does not, what is
+// served is stale.
 func TestAlertsOfServer(t *testing.T) {
 	tier.All(t)
 	api := controlplane.StartT(t, controlplane.Options{CRDs: controlplane.MCSCRDs()})
@@ -114,7 +115,8 @@ func TestAlertsOfController(t *testing.T) {
 				frozen += value
 			}
 		}
-		return healthy.values["coredns_clusterset_controller_leader"] == 1 && frozen == 0 && healthy.values["coredns_clusterset_controller_broker_connected"] == 1
+		return healthy.values["coredns_clusterset_controller_leader"] == 1 && frozen == 0 &&
+			healthy.values["coredns_clusterset_controller_broker_connected"] == 1
 	})
 	wantAlerts(t, healthy.hour(healthy))
 
@@ -125,7 +127,8 @@ func TestAlertsOfController(t *testing.T) {
 	until.True(t, "the broker is gone", func() bool {
 		down = scrape()
 		// A term that ends resets all metrics.
-		return down.values["coredns_clusterset_controller_leader"] == 1 && down.values["coredns_clusterset_controller_broker_connected"] == 0
+		return down.values["coredns_clusterset_controller_leader"] == 1 &&
+			down.values["coredns_clusterset_controller_broker_connected"] == 0
 	})
 	fired := firing(t, down.hour(down))
 	if !slices.Contains(fired, "ClusterSetBrokerDisconnected") || slices.Contains(fired, "ClusterSetNoLeader") {
@@ -169,8 +172,9 @@ func (s series) source(t *testing.T) string {
 	return ""
 }
 
-// hour returns series of an hour in the notation of promtool: each begins as in s and goes on as it did until next. With s itself as next they stay as they
-// are, so that alerts about rates do not fire: how often something fails in some seconds of a test depends on the machine.
+// hour returns series of an hour in the notation of promtool: each begins as in s and goes on as it did until next.
+// With s itself as next they stay as they are, so that alerts about rates do not fire: how often something fails in
+// some seconds of a test depends on the machine.
 func (s series) hour(next series) (all []string) {
 	minutes := next.at.Sub(s.at).Minutes()
 	for name, value := range s.values {
@@ -205,7 +209,9 @@ func firing(t *testing.T, series []string) (names []string) {
 	}
 	alert := regexp.MustCompile(`(?m)- alert: (\w+)$`)
 	var text strings.Builder
-	fmt.Fprintf(&text, "rule_files: [%s]\nevaluation_interval: 1m\ntests:\n- interval: 1m\n  input_series:\n%s  alert_rule_test:\n", rules, strings.Join(series, ""))
+	fmt.Fprintf(
+		&text, "rule_files: [%s]\nevaluation_interval: 1m\ntests:\n- interval: 1m\n  input_series:\n%s  alert_rule_test:\n",
+		rules, strings.Join(series, ""))
 	for _, m := range alert.FindAllStringSubmatch(read(t, "deploy/alerts/clusterset.rules.yaml"), -1) {
 		for _, minute := range []int{10, 30, 60} {
 			fmt.Fprintf(&text, "  - {eval_time: %dm, alertname: %s}\n", minute, m[1])

@@ -24,8 +24,8 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
-// api is a control plane with the objects in examples/, and coredns the path of the server that is shipped. Both exist once a
-// test called need: checks of text alone do without.
+// api is a control plane with the objects in examples/, and coredns the path of the server that is shipped. Both exist
+// once a test called need: checks of text alone do without.
 var (
 	api     *controlplane.ControlPlane
 	coredns string
@@ -232,7 +232,8 @@ func (c *corefile) writeKey(t *testing.T, name string) {
 	}
 }
 
-// start starts the server that is shipped and returns when it serves clusterset.local. It is stopped when the test ends.
+// start starts the server that is shipped and returns when it serves clusterset.local. It is stopped when the test
+// ends.
 func (c *corefile) start(t *testing.T) *server.Server {
 	t.Helper()
 	s := c.launch(t)
@@ -282,7 +283,8 @@ var expectations = []struct{ has, name, want string }{
 // TestCorefiles starts every Corefile of the documentation.
 func TestCorefiles(t *testing.T) {
 	need(t)
-	corefiles := map[string]string{"corefile.example": read(t, "corefile.example"), "deploy/dns": shipped(t, "deploy/dns/dns.yaml")}
+	corefiles := map[string]string{"corefile.example": read(t, "corefile.example"),
+		"deploy/dns": shipped(t, "deploy/dns/dns.yaml")}
 	for _, document := range []string{readme, deploymentDoc} {
 		for i, text := range blocks(read(t, document), "corefile") {
 			corefiles[fmt.Sprintf("%s, Corefile %d", document, i+1)] = text

@@ -1,4 +1,5 @@
-// Package docs holds the documents of the repository, with corefile.example and Dockerfile, to the code and to running servers.
+// Package docs holds the documents of the repository, with corefile.example and Dockerfile, to the code and to running
+// servers.
 package docs
 
 import (
@@ -212,8 +213,9 @@ func TestDependencies(t *testing.T) {
 	}
 }
 
-// TestKubeadm compares corefile.example, and the Corefile like it in README.md, with that of kubeadm (the file in testdata is from
-// cmd/kubeadm/app/phases/addons/dns of Kubernetes 1.36): whoever replaces the one by the other loses nothing.
+// TestKubeadm compares corefile.example, and the Corefile like it in README.md, with that of kubeadm (the file in
+// testdata is from cmd/kubeadm/app/phases/addons/dns of Kubernetes 1.36): whoever replaces the one by the other loses
+// nothing.
 func TestKubeadm(t *testing.T) {
 	lines := func(text string) [][]string {
 		blocks, err := caddyfile.Parse("Corefile", strings.NewReader(text), nil)
@@ -245,7 +247,8 @@ func TestKubeadm(t *testing.T) {
 		for _, want := range theirs {
 			if !slices.ContainsFunc(ours, func(line []string) bool {
 				// cache has one more zone.
-				return slices.Equal(line, want) || want[0] == "cache" && len(line) == len(want)+1 && slices.Equal(line[:len(want)], want)
+				return slices.Equal(line, want) || want[0] == "cache" && len(line) == len(want)+1 &&
+					slices.Equal(line[:len(want)], want)
 			}) {
 				t.Errorf("%s has no line %q", name, want)
 			}

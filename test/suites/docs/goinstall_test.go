@@ -19,8 +19,9 @@ import (
 
 const installed = "github.com/clusterset-dns/clusterset/cmd/clusterset"
 
-// TestGoInstall installs the command line from a module proxy that has this checkout as a release, as docs/controller.md says. It would fail with a
-// replace directive in go.mod, with a name that a module may not have, or with a file that is needed and that belongs to another module.
+// TestGoInstall installs the command line from a module proxy that has this checkout as a release, as
+// docs/controller.md says. It would fail with a replace directive in go.mod, with a name that a module may not have, or
+// with a file that is needed and that belongs to another module.
 func TestGoInstall(t *testing.T) {
 	tier.All(t)
 	const line = "go install " + installed + "@latest"
@@ -39,7 +40,8 @@ func TestGoInstall(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		all, _ := filepath.Glob(filepath.Join(env.GOMODCACHE, "cache", "download", filepath.FromSlash(module), "@v", version+"*"))
+		all, _ := filepath.Glob(filepath.Join(env.GOMODCACHE, "cache", "download", filepath.FromSlash(module), "@v",
+			version+"*"))
 		for _, name := range append(all, filepath.Join(env.GOMODCACHE, filepath.FromSlash(module)+"@"+version)) {
 			if err := os.RemoveAll(name); err != nil {
 				t.Error(err)
@@ -47,11 +49,14 @@ func TestGoInstall(t *testing.T) {
 		}
 	})
 	bin := t.TempDir()
-	// The flags are those of test/harness/gobuild, so that what is compiled already counts. Only the order of the flags is not that of the document.
+	// The flags are those of test/harness/gobuild, so that what is compiled already counts. Only the order of the flags is
+	// not that of the document.
 	words := strings.Fields(line)
-	cmd := exec.CommandContext(t.Context(), words[0], slices.Concat(words[1:2], []string{"-trimpath", "-pgo=off", "-buildvcs=false", "-ldflags=-s -w"}, words[2:])...)
+	cmd := exec.CommandContext(t.Context(), words[0], slices.Concat(words[1:2],
+		[]string{"-trimpath", "-pgo=off", "-buildvcs=false", "-ldflags=-s -w"}, words[2:])...)
 	cmd.Dir = bin // no module's
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOBIN="+bin, "GOFLAGS=-mod=mod -modcacherw", "GOTOOLCHAIN=local",
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOBIN="+bin, "GOFLAGS=-mod=mod -modcacherw",
+		"GOTOOLCHAIN=local",
 		"GOPROXY=file://"+filepath.ToSlash(proxy)+","+env.GOPROXY, "GONOPROXY=none", "GOPRIVATE=", "GOSUMDB=off")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v\n%s", line, err, out)

@@ -26,8 +26,8 @@ import (
 )
 
 // TestImage builds the server as the Dockerfile does, for both platforms, and starts that for this machine in a root
-// folder with what the last stage holds, as its user. The image gets there what a cluster would mount: a Corefile, and the
-// token of its ServiceAccount, which has the rights that docs/deployment.md grants.
+// folder with what the last stage holds, as its user. The image gets there what a cluster would mount: a Corefile, and
+// the token of its ServiceAccount, which has the rights that docs/deployment.md grants.
 //
 // It needs root, or a system that lets users make user namespaces.
 func TestImage(t *testing.T) {
@@ -85,7 +85,8 @@ func (f dockerfile) starts(t *testing.T, image string) {
 	dig(t, c.dns, "db-0.south.registry1.db.shop.svc.clusterset.local", "10.3.0.20")
 	dig(t, c.dns, "kubernetes.default.svc.cluster.local", "10.96.0.1")
 
-	command = subprocess.Command{Bin: "/clusterset", Args: []string{"version"}, Dir: "/", SysProcAttr: f.confined(t, image)}
+	command = subprocess.Command{Bin: "/clusterset", Args: []string{"version"}, Dir: "/",
+		SysProcAttr: f.confined(t, image)}
 	said, err := subprocess.Start(command)
 	if err != nil {
 		t.Fatal(err)
@@ -281,7 +282,8 @@ func (f dockerfile) command(t *testing.T) (bin string, args []string) {
 func dig(t *testing.T, address, name, want string) {
 	t.Helper()
 	host, port, _ := strings.Cut(address, ":")
-	out, err := exec.CommandContext(t.Context(), program.Find(t, "dig"), "-r", "@"+host, "-p", port, "+short", name, "A").CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), program.Find(t, "dig"), "-r", "@"+host, "-p", port, "+short", name,
+		"A").CombinedOutput()
 	if err != nil || strings.TrimSpace(string(out)) != want {
 		t.Errorf("dig %s A = %s, %v, want %s", name, out, err, want)
 	}

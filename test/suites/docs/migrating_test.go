@@ -39,7 +39,8 @@ var migrated = []struct {
 	{"kubernetes.default.svc.cluster.local.", dns.TypeA, "10.96.0.1"},
 }
 
-// TestMigrateFromKubernetes puts the Corefiles of the way from the option multicluster into use, one after the other: each of them answers the same.
+// TestMigrateFromKubernetes puts the Corefiles of the way from the option multicluster into use, one after the other:
+// each of them answers the same.
 func TestMigrateFromKubernetes(t *testing.T) {
 	tier.All(t)
 	need(t)
@@ -76,7 +77,8 @@ func TestMigrateFromMulticluster(t *testing.T) {
 	c := localize(t, after[0], api.Kubeconfig())
 	s := c.start(t)
 	for _, q := range migrated {
-		if strings.HasSuffix(q.name, ".clusterset.local.") && q.want != "NXDOMAIN" { // no plugin behind takes what falls through
+		// no plugin behind takes what falls through
+		if strings.HasSuffix(q.name, ".clusterset.local.") && q.want != "NXDOMAIN" {
 			awaitRecords(t, s, c.dns, q.name, q.qtype, q.want)
 		}
 	}
@@ -113,8 +115,8 @@ func awaitRecords(t *testing.T, s *server.Server, address, name string, qtype ui
 	}
 }
 
-// TestMigrateFromLighthouse takes a service through both steps: first our DNS server answers from the objects of Lighthouse, then our
-// controllers, which ran beside it, replace them.
+// TestMigrateFromLighthouse takes a service through both steps: first our DNS server answers from the objects of
+// Lighthouse, then our controllers, which ran beside it, replace them.
 func TestMigrateFromLighthouse(t *testing.T) {
 	tier.All(t)
 	part := section(t, migratingDoc, "Lighthouse")
@@ -217,7 +219,8 @@ func lighthouseSlice(cluster, clusterIP string) *discoveryv1.EndpointSlice {
 	s := testclusterset.Slice(testclusterset.Service("shop", "web", testclusterset.Port("http", 80)), "web-"+cluster,
 		testclusterset.Endpoint{Address: clusterIP})
 	s.Labels = map[string]string{
-		discoveryv1.LabelManagedBy: lighthouseAgent, mcsv1beta1.LabelServiceName: "web", mcsv1beta1.LabelSourceCluster: cluster,
+		discoveryv1.LabelManagedBy: lighthouseAgent, mcsv1beta1.LabelServiceName: "web",
+		mcsv1beta1.LabelSourceCluster:              cluster,
 		"lighthouse.submariner.io/sourceNamespace": "shop", "lighthouse.submariner.io/is-headless": "false",
 	}
 	return s
@@ -230,7 +233,8 @@ func awaitsLighthouse(ctx context.Context, m *testclusterset.Member) error {
 		return err
 	}
 	ready := meta.FindStatusCondition(exp.Status.Conditions, "Ready")
-	if ready != nil && ready.Status == metav1.ConditionTrue && strings.Contains(ready.Message, "A ServiceImport of this name that is not ours exists") {
+	if ready != nil && ready.Status == metav1.ConditionTrue &&
+		strings.Contains(ready.Message, "A ServiceImport of this name that is not ours exists") {
 		return nil
 	}
 	return fmt.Errorf("conditions %+v, want Ready=True that tells of the ServiceImport", exp.Status.Conditions)
@@ -240,7 +244,8 @@ func awaitsLighthouse(ctx context.Context, m *testclusterset.Member) error {
 func removeLighthouse(t *testing.T, m *testclusterset.Member, part string) {
 	t.Helper()
 	const selector = "endpointslice.kubernetes.io/managed-by=" + lighthouseAgent
-	if !strings.Contains(part, "delete endpointslices -l "+selector) || !strings.Contains(part, "delete serviceimports.multicluster.x-k8s.io --all") {
+	if !strings.Contains(part, "delete endpointslices -l "+selector) ||
+		!strings.Contains(part, "delete serviceimports.multicluster.x-k8s.io --all") {
 		t.Fatal("the document does not say what this test does")
 	}
 	for _, of := range []struct {

@@ -32,7 +32,8 @@ type checkout struct {
 func newCheckout(t *testing.T) checkout {
 	t.Helper()
 	var module struct{ Dir string }
-	if err := json.Unmarshal([]byte(goList(t, "mod", "download", "-json", "github.com/coredns/coredns")), &module); err != nil {
+	if err := json.Unmarshal([]byte(goList(t, "mod", "download", "-json", "github.com/coredns/coredns")),
+		&module); err != nil {
 		t.Fatal(err)
 	}
 	c := checkout{t, t.TempDir()}
@@ -73,7 +74,8 @@ func (c checkout) requirements() (all []string) {
 // compiled are the modules that the program is made of, with versions.
 func (c checkout) compiled() []string {
 	c.t.Helper()
-	lines := strings.Split(c.run("go", "list", "-deps", corednsTags, "-f", "{{with .Module}}{{.Path}} {{.Version}}{{end}}", "."), "\n")
+	lines := strings.Split(c.run("go", "list", "-deps", corednsTags, "-f",
+		"{{with .Module}}{{.Path}} {{.Version}}{{end}}", "."), "\n")
 	slices.Sort(lines)
 	return slices.Compact(lines)
 }
@@ -84,7 +86,8 @@ func (c checkout) graph() []string {
 	return strings.Split(strings.TrimSpace(c.run("go", "list", "-m", "-f", "{{.Path}}", "all")), "\n")
 }
 
-// TestWholeCoreDNS does with the source of CoreDNS what README.md says, but takes this checkout, and builds and starts the result.
+// TestWholeCoreDNS does with the source of CoreDNS what README.md says, but takes this checkout, and builds and starts
+// the result.
 func TestWholeCoreDNS(t *testing.T) {
 	before, c := newCheckout(t), newCheckout(t)
 	path, err := filepath.Abs(root)
@@ -108,7 +111,8 @@ func TestWholeCoreDNS(t *testing.T) {
 		compiled[i] += " v0.0.0"
 	}
 	adds(t, "what a CoreDNS is compiled from", c.compiled(), before.compiled(), compiled)
-	adds(t, "the module graph of CoreDNS", c.graph(), before.graph(), slices.Concat(documentedModules(t, "compiled"), documentedModules(t, "in the graph alone")))
+	adds(t, "the module graph of CoreDNS", c.graph(), before.graph(),
+		slices.Concat(documentedModules(t, "compiled"), documentedModules(t, "in the graph alone")))
 	c.serves()
 }
 
@@ -159,7 +163,8 @@ func adds(t *testing.T, what string, after, before, want []string) {
 func (c checkout) serves() {
 	c.t.Helper()
 	bin := filepath.Join(c.dir, "coredns")
-	if plugins := strings.Fields(c.run(bin, "-plugins")); !slices.Contains(plugins, "clusterset") || !slices.Contains(plugins, "kubernetes") {
+	if plugins := strings.Fields(c.run(bin, "-plugins")); !slices.Contains(plugins, "clusterset") ||
+		!slices.Contains(plugins, "kubernetes") {
 		c.t.Errorf("plugins = %q, want clusterset and those of CoreDNS", plugins)
 	}
 	local := localize(c.t, "clusterset.local {\n    clusterset {\n        manifests examples\n    }\n}", "")

@@ -25,7 +25,8 @@ func texts(t *testing.T) map[string]string {
 			return err
 		case entry.IsDir() && (name == ".git" || name == "bin"):
 			return filepath.SkipDir
-		case entry.IsDir() || !slices.Contains([]string{".go", ".md", ".yaml", ".txtar", ".example", "Makefile", "Corefile"}, kind(name)):
+		case entry.IsDir() || !slices.Contains([]string{".go", ".md", ".yaml", ".txtar", ".example", "Makefile", "Corefile"},
+			kind(name)):
 			return nil
 		}
 		text, err := os.ReadFile(file)

@@ -125,9 +125,12 @@ func TestControllerMetrics(t *testing.T) {
 	_, list, _ := strings.Cut(text, "Here a `reason` of rejection is one of ")
 	list, _, _ = strings.Cut(list, ".")
 	equalSets(t, "reason of rejection", quotedWords(list), []string{
-		string(merge.BadCluster), string(merge.BadRecord), string(merge.BadName), string(merge.Duplicate), string(merge.BadSlice),
-		string(merge.BadAddress), string(merge.AlienCIDR), string(merge.OwnCIDR), string(merge.AlienVIP), string(merge.NotTaken), string(merge.BeyondLimit),
-		string(merge.Undecodable), string(merge.BadProperty), string(merge.BadSelector), string(merge.BadWeights), string(merge.BadDistribution),
+		string(merge.BadCluster), string(merge.BadRecord), string(merge.BadName), string(merge.Duplicate),
+		string(merge.BadSlice),
+		string(merge.BadAddress), string(merge.AlienCIDR), string(merge.OwnCIDR), string(merge.AlienVIP),
+		string(merge.NotTaken), string(merge.BeyondLimit),
+		string(merge.Undecodable), string(merge.BadProperty), string(merge.BadSelector), string(merge.BadWeights),
+		string(merge.BadDistribution),
 	})
 }
 

@@ -33,7 +33,8 @@ func TestReasonsOfConditions(t *testing.T) {
 	_, text, _ := strings.Cut(read(t, "docs/spec/controller.md"), "\n### 6.2 Values\n")
 	text, _, _ = strings.Cut(text, "\n### ")
 	for row, source := range map[string]reason.Source{
-		"Valid": reason.Valid, "Ready (export)": reason.ExportReady, "Conflict": reason.Conflict, "Ready (import)": reason.ImportReady,
+		"Valid": reason.Valid, "Ready (export)": reason.ExportReady, "Conflict": reason.Conflict,
+		"Ready (import)": reason.ImportReady,
 	} {
 		_, values, ok := strings.Cut(text, "| "+row+" | ")
 		if !ok {
@@ -71,7 +72,8 @@ func TestReasonsHaveWords(t *testing.T) {
 	}
 }
 
-// conditionReasons returns the reasons of conditions in the source of folders, and where they are: constants of the MCS API, and own ones.
+// conditionReasons returns the reasons of conditions in the source of folders, and where they are: constants of the MCS
+// API, and own ones.
 func conditionReasons(t *testing.T, folders ...string) map[string]string {
 	t.Helper()
 	used := map[string]string{}
@@ -101,7 +103,8 @@ func conditionReasons(t *testing.T, folders ...string) map[string]string {
 
 var ofMCS = regexp.MustCompile(`^Service(?:Ex|Im)portReason(\w+)$`)
 
-// reasonIn returns the reason that a node names: mcsv1beta1.ServiceExportReasonNoService, or const ReasonNotMember = "NotMember".
+// reasonIn returns the reason that a node names: mcsv1beta1.ServiceExportReasonNoService, or const ReasonNotMember =
+// "NotMember".
 func reasonIn(n ast.Node) string {
 	switch n := n.(type) {
 	case *ast.SelectorExpr:

@@ -42,8 +42,8 @@ func (d *differences) add(f *golden.File, theirs []golden.Reply) {
 	}
 }
 
-// build builds the server with all plugins. The plugin kubernetes runs as a subprocess: each start of it sets the logger of the process
-// while goroutines of an earlier start still log, which is a data race.
+// build builds the server with all plugins. The plugin kubernetes runs as a subprocess: each start of it sets the
+// logger of the process while goroutines of an earlier start still log, which is a data race.
 func build(t *testing.T) string {
 	t.Helper()
 	bin, err := server.Program(t.Context(), "coredns")

@@ -22,8 +22,8 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/program"
 )
 
-// TestGolden sends the questions of all golden files with dig, over UDP and TCP, while their objects are in an API server. It sends them
-// to CoreDNS's plugin kubernetes, too, see differences.
+// TestGolden sends the questions of all golden files with dig, over UDP and TCP, while their objects are in an API
+// server. It sends them to CoreDNS's plugin kubernetes, too, see differences.
 func TestGolden(t *testing.T) {
 	program.Find(t, "dig") // before anything is started for it
 	files, err := golden.ReadAll("../../../plugin/testdata")
@@ -76,7 +76,8 @@ func testManifests(t *testing.T, c *controlplane.ControlPlane, f *golden.File) {
 	askOurs(t, p, f)
 }
 
-// testFile tests our replies and returns those of the plugin kubernetes, which is compiled into the CoreDNS at the path peer.
+// testFile tests our replies and returns those of the plugin kubernetes, which is compiled into the CoreDNS at the path
+// peer.
 func testFile(t *testing.T, c *controlplane.ControlPlane, f *golden.File, peer string) []golden.Reply {
 	us, them := port(t), port(t)
 	start(t, block(f.Zones, us, ours(t, f, "kubeconfig "+c.Kubeconfig())))
@@ -127,7 +128,8 @@ var shared = regexp.MustCompile(`(?m)^\s*(ttl|namespaces|namespace_labels|labels
 // theirs returns the body of a server block with CoreDNS's plugin kubernetes.
 func theirs(t *testing.T, f *golden.File, kubeconfig string) string {
 	t.Helper()
-	return fmt.Sprintf("kubernetes {\nstartup_timeout 5m\nkubeconfig %s\nmulticluster %s\n%s\n}\n%s", kubeconfig, strings.Join(forward(f.Zones), " "),
+	return fmt.Sprintf("kubernetes {\nstartup_timeout 5m\nkubeconfig %s\nmulticluster %s\n%s\n}\n%s", kubeconfig,
+		strings.Join(forward(f.Zones), " "),
 		strings.Join(shared.FindAllString(f.Corefile, -1), "\n"), next(t, f))
 }
 

@@ -1,5 +1,5 @@
-// Package e2e compares the answers of a server on real sockets with golden files and with CoreDNS's plugin kubernetes. The objects are in
-// a real API server.
+// Package e2e compares the answers of a server on real sockets with golden files and with CoreDNS's plugin kubernetes.
+// The objects are in a real API server.
 package e2e
 
 import (

@@ -40,8 +40,8 @@ func (l *lockedText) String() string {
 	return l.text.String()
 }
 
-// serveMalformed starts a server with malformed objects and with the plugins that log errors. A line that is logged after the start fails
-// the test.
+// serveMalformed starts a server with malformed objects and with the plugins that log errors. A line that is logged
+// after the start fails the test.
 func serveMalformed(t *testing.T) *controlplane.Port {
 	t.Helper()
 	p := port(t)
@@ -60,8 +60,8 @@ func serveMalformed(t *testing.T) *controlplane.Port {
 	return p
 }
 
-// A malformed query gets FORMERR from the server. Nothing that a client sends can cause a panic, an allocation without bound or a log line.
-// The expectations are those of CoreDNS and of the DNS library.
+// A malformed query gets FORMERR from the server. Nothing that a client sends can cause a panic, an allocation without
+// bound or a log line. The expectations are those of CoreDNS and of the DNS library.
 func TestMalformedQueries(t *testing.T) {
 	p := serveMalformed(t)
 	valid := func(change func(*dns.Msg)) []byte {
@@ -83,17 +83,21 @@ func TestMalformedQueries(t *testing.T) {
 		{"only a header that promises a question", patched(func(b []byte) []byte { return b[:12] }), dns.RcodeServerFailure},
 		{"no question", patched(func(b []byte) []byte { b[5] = 0; return b[:12] }), dns.RcodeFormatError},
 		{"two questions", valid(func(m *dns.Msg) { m.Question = append(m.Question, m.Question[0]) }), dns.RcodeFormatError},
-		{"a name that points at itself", patched(func(b []byte) []byte { b[12], b[13] = 0xc0, 12; return b }), dns.RcodeFormatError},
-		{"a name that points ahead", patched(func(b []byte) []byte { b[12], b[13] = 0xc0, 200; return b }), dns.RcodeFormatError},
+		{"a name that points at itself", patched(func(b []byte) []byte { b[12], b[13] = 0xc0, 12; return b }),
+			dns.RcodeFormatError},
+		{"a name that points ahead", patched(func(b []byte) []byte { b[12], b[13] = 0xc0, 200; return b }),
+			dns.RcodeFormatError},
 		{"a reserved kind of label", patched(func(b []byte) []byte { b[12] = 0x80; return b }), dns.RcodeFormatError},
-		{"an additional record that is not there", patched(func(b []byte) []byte { b[11] = 1; return b }), dns.RcodeNameError},
+		{"an additional record that is not there", patched(func(b []byte) []byte { b[11] = 1; return b }),
+			dns.RcodeNameError},
 		{"class CHAOS", valid(func(m *dns.Msg) { m.Question[0].Qclass = dns.ClassCHAOS }), dns.RcodeRefused},
 		{"class ANY", valid(func(m *dns.Msg) { m.Question[0].Qclass = dns.ClassANY }), dns.RcodeRefused},
 		{"opcode STATUS", valid(func(m *dns.Msg) { m.Opcode = dns.OpcodeStatus }), dns.RcodeNotImplemented},
 		{"opcode UPDATE", valid(func(m *dns.Msg) { m.Opcode = dns.OpcodeUpdate }), dns.RcodeNotImplemented},
 		{"EDNS version 1", valid(func(m *dns.Msg) { m.SetEdns0(4096, false); m.IsEdns0().SetVersion(1) }), dns.RcodeBadVers},
 		{"another zone", valid(func(m *dns.Msg) { m.Question[0].Name = "example.org." }), dns.RcodeRefused},
-		{"a zone that only ends alike", valid(func(m *dns.Msg) { m.Question[0].Name = "xclusterset.local." }), dns.RcodeRefused},
+		{"a zone that only ends alike", valid(func(m *dns.Msg) { m.Question[0].Name = "xclusterset.local." }),
+			dns.RcodeRefused},
 		{"type 0", valid(func(m *dns.Msg) { m.Question[0].Qtype = 0 }), dns.RcodeNameError},
 		{"type OPT", valid(func(m *dns.Msg) { m.Question[0].Qtype = dns.TypeOPT }), dns.RcodeNameError},
 		{"a name with a dot in a label", valid(func(m *dns.Msg) { m.Question[0].Name = `web\.shop.svc.` + zone }), dns.RcodeNameError},
@@ -135,8 +139,8 @@ func send(t *testing.T, network string, p *controlplane.Port, octets []byte) (m 
 	return m
 }
 
-// TestNoise sends octets that are almost queries: a million packets in `make faults`. No reply is longer than the query permits, and 1,232 octets. The server has
-// to answer queries after that.
+// TestNoise sends octets that are almost queries: a million packets in `make faults`. No reply is longer than the query
+// permits, and 1,232 octets. The server has to answer queries after that.
 func TestNoise(t *testing.T) {
 	tier.All(t)
 	p := serveMalformed(t)

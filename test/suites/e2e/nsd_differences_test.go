@@ -40,17 +40,19 @@ func within(a, b map[string]bool) bool {
 // head reports whether the replies agree in all but their records.
 func (p *pair) head() bool {
 	a, b := p.ours.MsgHdr, p.theirs.MsgHdr
-	return a == b && slices.Equal(p.ours.Question, p.theirs.Question) && (p.ours.IsEdns0() == nil) == (p.theirs.IsEdns0() == nil)
+	return a == b && slices.Equal(p.ours.Question, p.theirs.Question) &&
+		(p.ours.IsEdns0() == nil) == (p.theirs.IsEdns0() == nil)
 }
 
-// equal reports whether the replies have the same meaning. The order of records has none. Nor has the additional section: what ours
-// has there is in the zone, and belongs to the answer.
+// equal reports whether the replies have the same meaning. The order of records has none. Nor has the additional
+// section: what ours has there is in the zone, and belongs to the answer.
 func (p *pair) equal() bool {
 	if !p.head() || !p.additional() || !p.sameCase() {
 		return false
 	}
 	// What a truncated reply has does not count.
-	return p.ours.Truncated || maps.Equal(set(p.ours.Answer), set(p.theirs.Answer)) && maps.Equal(set(p.ours.Ns), set(p.theirs.Ns))
+	return p.ours.Truncated || maps.Equal(set(p.ours.Answer), set(p.theirs.Answer)) &&
+		maps.Equal(set(p.ours.Ns), set(p.theirs.Ns))
 }
 
 // additional reports whether our additional section has only records of the zone whose owner is a target of the answer.
@@ -75,7 +77,10 @@ func (p *pair) additional() bool {
 
 // sameCase reports whether our answer has the letter case of the question.
 func (p *pair) sameCase() bool {
-	return !slices.ContainsFunc(p.ours.Answer, func(rr dns.RR) bool { return rr.Header().Name != p.query.Question[0].Name })
+	return !slices.ContainsFunc(p.ours.Answer, func(
+		rr dns.RR) bool {
+		return rr.Header().Name != p.query.Question[0].Name
+	})
 }
 
 // nsdDifferences are what NSD may answer differently. docs/differences.md has the reasons, by these names.
@@ -106,7 +111,8 @@ var nsdDifferences = []struct {
 	}},
 }
 
-// subset reports whether we answer with records of the zone, and NSD with more of them, or with what it takes to ask over TCP.
+// subset reports whether we answer with records of the zone, and NSD with more of them, or with what it takes to ask
+// over TCP.
 func (p *pair) subset() bool {
 	alike := *p.theirs
 	alike.Truncated = p.ours.Truncated
@@ -116,7 +122,8 @@ func (p *pair) subset() bool {
 	return q.head() && p.sameCase() && p.additional() && len(ours) > 0 && within(ours, p.records) && len(p.ours.Ns) == 0
 }
 
-// exists reports whether the question is the name of a ClusterSetIP service, or a name of the ports of any service that exists.
+// exists reports whether the question is the name of a ClusterSetIP service, or a name of the ports of any service that
+// exists.
 func (p *pair) exists() bool {
 	qname := strings.ToLower(p.query.Question[0].Name)
 	name := qname

@@ -41,8 +41,9 @@ type nsdZone struct {
 	rotates            bool // one cluster after the other answers, and the zone has the records of all
 }
 
-// TestNSD serves random clustersets, and the same zones from NSD, whose authors share no line of code with us. It asks both the same random
-// questions: each difference has to be one of nsdDifferences. `make differential` asks 100,000 with another seed.
+// TestNSD serves random clustersets, and the same zones from NSD, whose authors share no line of code with us. It asks
+// both the same random questions: each difference has to be one of nsdDifferences. `make differential` asks 100,000
+// with another seed.
 func TestNSD(t *testing.T) {
 	path := program.Find(t, "nsd")
 	t.Logf("%d questions, -seed %d", *nsdQuestions, *nsdSeed)
@@ -50,7 +51,8 @@ func TestNSD(t *testing.T) {
 	us, them := port(t), port(t)
 	a := asker{
 		Rand: r, us: dialer{port: us}, them: dialer{port: them},
-		below: map[string][]string{}, owners: map[string]bool{}, records: map[string]bool{}, imports: map[string]string{}, seen: map[string]int{},
+		below: map[string][]string{}, owners: map[string]bool{}, records: map[string]bool{}, imports: map[string]string{},
+		seen: map[string]int{},
 	}
 	var corefile strings.Builder
 	for _, z := range nsdZones {
@@ -194,12 +196,15 @@ type asker struct {
 
 // objects returns random objects, malformed ones among them.
 func (a *asker) objects() []string {
-	// NSD compares each record of an RRset with all others when it loads one: a hundred ports of a thousand endpoints take it hours.
-	objects := slices.DeleteFunc(golden.Malformed(a.Rand, 10), func(line string) bool { return strings.Contains(line, "port-99/") })
+	// NSD compares each record of an RRset with all others when it loads one: a hundred ports of a thousand endpoints take
+	// it hours.
+	objects := slices.DeleteFunc(golden.Malformed(a.Rand, 10),
+		func(line string) bool { return strings.Contains(line, "port-99/") })
 	objects = append(objects, "ClusterProperty  cluster.clusterset.k8s.io  east")
 	for i := range 15 {
 		id := fmt.Sprintf("ns%d/svc%d", a.IntN(3), i)
-		imp := "ServiceImport  " + id + []string{"  Headless", "  ClusterSetIP", "  ClusterSetIP  ips: 10.96.1.1 fd00:96::1"}[a.IntN(3)]
+		imp := "ServiceImport  " + id + []string{"  Headless", "  ClusterSetIP",
+			"  ClusterSetIP  ips: 10.96.1.1 fd00:96::1"}[a.IntN(3)]
 		objects = append(objects, imp+"  ports: http/TCP/80 dns/UDP/53 dns-tcp/TCP/53")
 		for range a.IntN(4) {
 			slice := "EndpointSlice  " + id + "  cluster: " + []string{"east", "west", "north.one"}[a.IntN(3)]
@@ -257,15 +262,19 @@ func (a *asker) name() string {
 
 // nsdTypes are types of questions; those at the front are asked more often.
 var nsdTypes = []uint16{
-	dns.TypeA, dns.TypeAAAA, dns.TypeSRV, dns.TypeANY, dns.TypeTXT, dns.TypeNS, dns.TypeSOA, dns.TypeCNAME, dns.TypeDNAME, dns.TypeDS,
-	dns.TypeDNSKEY, dns.TypeRRSIG, dns.TypeNSEC, dns.TypeNSEC3, dns.TypeNSEC3PARAM, dns.TypeCDS, dns.TypeCDNSKEY, dns.TypeMX, dns.TypePTR,
-	dns.TypeHTTPS, dns.TypeSVCB, dns.TypeCAA, dns.TypeNAPTR, dns.TypeTLSA, dns.TypeLOC, dns.TypeHINFO, dns.TypeSPF, dns.TypeNULL,
+	dns.TypeA, dns.TypeAAAA, dns.TypeSRV, dns.TypeANY, dns.TypeTXT, dns.TypeNS, dns.TypeSOA, dns.TypeCNAME, dns.TypeDNAME,
+	dns.TypeDS,
+	dns.TypeDNSKEY, dns.TypeRRSIG, dns.TypeNSEC, dns.TypeNSEC3, dns.TypeNSEC3PARAM, dns.TypeCDS, dns.TypeCDNSKEY,
+	dns.TypeMX, dns.TypePTR,
+	dns.TypeHTTPS, dns.TypeSVCB, dns.TypeCAA, dns.TypeNAPTR, dns.TypeTLSA, dns.TypeLOC, dns.TypeHINFO, dns.TypeSPF,
+	dns.TypeNULL,
 	dns.TypeMAILA, dns.TypeMAILB, dns.TypeMB,
 }
 
 // spoiling are labels that no zone has, or that some name has elsewhere.
 var spoiling = []string{
-	"*", "_tcp", "_udp", "_http", "_", "x", "east", "svc", "dns", "ns", "dns-version", "-", "--", "a\\.b", "\\000", "\\255\\200", " ", "xn--0",
+	"*", "_tcp", "_udp", "_http", "_", "x", "east", "svc", "dns", "ns", "dns-version", "-", "--", "a\\.b", "\\000",
+	"\\255\\200", " ", "xn--0",
 	strings.Repeat("z", 63), "10-1-0-1", "0--2-3", "\\@", "\\\"", "\\;",
 }
 

@@ -46,9 +46,9 @@ ports: [{name: pg, port: 5432}]
 endpoints: [{addresses: [10.9.0.1], hostname: db-0}]
 `
 
-// testReverse asks CoreDNS's plugin kubernetes for the name of a Pod of this cluster, before its service is imported, meanwhile and
-// afterwards. Without a name in kubernetes.io/service-name the plugin makes a name with an empty label of the imported slice, and its
-// reply cannot be packed: see docs/differences.md.
+// testReverse asks CoreDNS's plugin kubernetes for the name of a Pod of this cluster, before its service is imported,
+// meanwhile and afterwards. Without a name in kubernetes.io/service-name the plugin makes a name with an empty label of
+// the imported slice, and its reply cannot be packed: see docs/differences.md.
 func testReverse(t *testing.T, c *controlplane.ControlPlane, peer string) {
 	local, imported := objectsOf(t, localPod), objectsOf(t, importedPod)
 	if err := c.Apply(t.Context(), namespacesFirst(local)...); err != nil {

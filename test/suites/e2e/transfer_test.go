@@ -71,8 +71,9 @@ func transfer(t *testing.T, p *controlplane.Port, query *dns.Msg) (rrs []dns.RR)
 
 const zone = "clusterset.local."
 
-// TestTransfer compares a transfer with the answers (docs/spec/dns.md 8): every transferred record is in an answer, and every answer is
-// transferred; where answers rotate between clusters, one of the rotation is enough. A transfer begins and ends with the SOA of answers.
+// TestTransfer compares a transfer with the answers (docs/spec/dns.md 8): every transferred record is in an answer, and
+// every answer is transferred; where answers rotate between clusters, one of the rotation is enough. A transfer begins
+// and ends with the SOA of answers.
 func TestTransfer(t *testing.T) {
 	for seed := range uint64(3) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {

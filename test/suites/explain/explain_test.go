@@ -1,4 +1,5 @@
-// Package explain seeds faults in real clusters and asks for the verdict of clusterset explain on each (docs/spec/explain.md).
+// Package explain seeds faults in real clusters and asks for the verdict of clusterset explain on each
+// (docs/spec/explain.md).
 package explain
 
 import (
@@ -44,8 +45,8 @@ import (
 // within fails verdicts that take longer; it is for a machine that does nothing else.
 var within = flag.Duration("within", 0, "most time that one verdict may take; 0 is no limit")
 
-// An env is a broker with the members east and west, and north, which is not a member: its imports are those of another implementation.
-// Users ask in west or north. No controller runs while faults are seeded by hand.
+// An env is a broker with the members east and west, and north, which is not a member: its imports are those of another
+// implementation. Users ask in west or north. No controller runs while faults are seeded by hand.
 type env struct {
 	*testing.T
 	broker            *controlplane.ControlPlane
@@ -62,10 +63,12 @@ type slowest struct {
 // ttl is far more than the test takes: what is to be expired is made so by hand.
 const ttl = time.Hour
 
-func (w *env) explain(ctx context.Context, in *rest.Config, name string, qtype uint16, servers ...string) (explain.Report, error) {
+func (w *env) explain(ctx context.Context, in *rest.Config, name string, qtype uint16,
+	servers ...string) (explain.Report, error) {
 	o := admin.ExplainDefaults()
 	o.Type, o.TTL, o.Servers = qtype, ttl, servers
-	// A server that does not reply is one of the faults, and each other answer comes at once or after a busy machine has time.
+	// A server that does not reply is one of the faults, and each other answer comes at once or after a busy machine has
+	// time.
 	o.Timeout = time.Minute
 	if o.Name = name; !strings.HasSuffix(name, ".") {
 		o.Name += ".svc.clusterset.local."
@@ -117,7 +120,8 @@ type fault struct {
 	seed  func(*env) // its effects end with the test
 }
 
-// TestVerdicts seeds each fault in real clusters. The others of the chain are as they should be, so a verdict with another code is wrong.
+// TestVerdicts seeds each fault in real clusters. The others of the chain are as they should be, so a verdict with
+// another code is wrong.
 func TestVerdicts(t *testing.T) {
 	c, err := testclusterset.Start(t.Context(), testclusterset.Options{IDs: []string{"east", "west", "north"}})
 	if err != nil {
@@ -162,7 +166,8 @@ func TestVerdicts(t *testing.T) {
 		w.release("held") // else the CRD stays with it
 		w.uninstall(w.north.ControlPlane, mcscrd.ServiceImportCRD, "serviceimports")
 	}}})
-	run("broker", w.west.Config(), []fault{{reason.BrokerUnprepared, "lost.shop", 0, func(w *env) { w.uninstall(w.broker, crd.Members, "members") }}})
+	run("broker", w.west.Config(), []fault{{reason.BrokerUnprepared, "lost.shop", 0,
+		func(w *env) { w.uninstall(w.broker, crd.Members, "members") }}})
 	if len(seen) < 70 {
 		t.Errorf("%d codes were seen, want at least 70", len(seen))
 	}
@@ -183,7 +188,8 @@ var names = []fault{
 	{reason.TypeNotServed, "db.shop", dns.TypeMX, nil},
 }
 
-// export makes the services of the members and lets controllers work until each has arrived. Then nothing runs any more.
+// export makes the services of the members and lets controllers work until each has arrived. Then nothing runs any
+// more.
 func (w *env) export(seen map[reason.Code]bool) {
 	w.Helper()
 	pg := testclusterset.Port("pg", 5432)
@@ -205,9 +211,11 @@ func (w *env) export(seen map[reason.Code]bool) {
 	all(w.east, testclusterset.Headless("lonely", "db", pg), one)
 	all(w.east, testclusterset.Headless("picky", "db", pg), one)
 	all(w.east, testclusterset.Headless("shop", "typed", pg), one)
-	all(w.west, testclusterset.Service("shop", "typed", pg), testclusterset.Endpoint{Address: w.west.PodIP(1, corev1.IPv4Protocol)})
+	all(w.west, testclusterset.Service("shop", "typed", pg),
+		testclusterset.Endpoint{Address: w.west.PodIP(1, corev1.IPv4Protocol)})
 	all(w.east, testclusterset.Service("shop", "ported", pg), one)
-	all(w.west, testclusterset.Service("shop", "ported", testclusterset.Port("pg", 5433)), testclusterset.Endpoint{Address: w.west.PodIP(1, corev1.IPv4Protocol)})
+	all(w.west, testclusterset.Service("shop", "ported", testclusterset.Port("pg", 5433)),
+		testclusterset.Endpoint{Address: w.west.PodIP(1, corev1.IPv4Protocol)})
 	sticky := testclusterset.Service("shop", "sticky", pg)
 	sticky.Spec.SessionAffinity = corev1.ServiceAffinityClientIP
 	all(w.east, testclusterset.Service("shop", "sticky", pg), one)
@@ -215,9 +223,11 @@ func (w *env) export(seen map[reason.Code]bool) {
 	nodes := testclusterset.Service("shop", "nodes", pg)
 	nodes.Spec.InternalTrafficPolicy = new(corev1.ServiceInternalTrafficPolicyLocal)
 	all(w.east, nodes, testclusterset.Endpoint{Address: one.Address, Node: "node-1"})
-	all(w.east, testclusterset.Headless("shop", "unready", pg), testclusterset.Endpoint{Address: one.Address, NotReady: true})
+	all(w.east, testclusterset.Headless("shop", "unready", pg),
+		testclusterset.Endpoint{Address: one.Address, NotReady: true})
 	all(w.east, testclusterset.Headless("shop", "empty", pg))
-	all(w.west, testclusterset.Headless("shop", "own", pg), testclusterset.Endpoint{Address: w.west.PodIP(2, corev1.IPv4Protocol)})
+	all(w.west, testclusterset.Headless("shop", "own", pg),
+		testclusterset.Endpoint{Address: w.west.PodIP(2, corev1.IPv4Protocol)})
 	all(w.west, testclusterset.Headless("shop", "outside", pg),
 		testclusterset.Endpoint{Address: "192.0.2.9"}, testclusterset.Endpoint{Address: w.west.PodIP(3, corev1.IPv4Protocol)})
 	w.west.Put(w, testclusterset.Export("shop", "absent"))
@@ -241,8 +251,9 @@ func (w *env) export(seen map[reason.Code]bool) {
 		"typed.shop": reason.ConflictType, "ported.shop": reason.ConflictPorts, "sticky.shop": reason.ConflictProperties,
 		"nodes.shop":   reason.EndpointsNotLocal,
 		"unready.shop": reason.EndpointsNotReady, "empty.shop": reason.EndpointsNone, "outside.shop": reason.ExportUndeclared,
-		"selecting.shop": reason.ExportSelectors, "noted.shop": reason.ExportAnnotation, "elsewhere.shop": reason.NotExportedHere,
-		"absent.shop": reason.ExportNoService, "external.shop": reason.ExportInvalidType,
+		"selecting.shop": reason.ExportSelectors, "noted.shop": reason.ExportAnnotation,
+		"elsewhere.shop": reason.NotExportedHere,
+		"absent.shop":    reason.ExportNoService, "external.shop": reason.ExportInvalidType,
 	} {
 		seen[want] = true
 		until.OK(w, name, func(ctx context.Context) error {
@@ -312,12 +323,16 @@ func elsewhere(server string) func(kubeconfig string) string {
 var members = []fault{
 	{reason.NotExported, "nothing.shop", 0, nil},
 	{reason.NamespaceExcluded, "db.kube-public", 0, nil},
-	{reason.NamespaceExcluded, "db.openshift-dns", 0, func(w *env) { w.west.Put(w, testclusterset.Namespace("openshift-dns")) }},
+	{reason.NamespaceExcluded, "db.openshift-dns", 0, func(w *env) {
+		w.west.Put(w,
+			testclusterset.Namespace("openshift-dns"))
+	}},
 	{reason.NamespaceTerminating, "db.doomed", 0, func(w *env) {
 		ns := testclusterset.Namespace("doomed")
 		w.west.Put(w, ns)
 		// Nothing ends it: there is no controller of namespaces.
-		if err := at(w.west.ControlPlane, "namespaces", "").Delete(w.Context(), "doomed", metav1.DeleteOptions{}); err != nil {
+		if err := at(w.west.ControlPlane, "namespaces", "").Delete(w.Context(), "doomed",
+			metav1.DeleteOptions{}); err != nil {
 			w.Fatal(err)
 		}
 	}},
@@ -328,15 +343,27 @@ var members = []fault{
 		w.condition("own", "False", "Failed")
 	}},
 	{reason.ExportPending, "own.shop", 0, func(w *env) { w.condition("own", "Unknown", "Pending") }},
-	{reason.RecordMissing, "own.shop", 0, func(w *env) { w.remove(w.broker, "exportedservices", w.west.BrokerNamespace(), "own.shop") }},
+	{reason.RecordMissing, "own.shop", 0, func(w *env) {
+		w.remove(w.broker, "exportedservices", w.west.BrokerNamespace(),
+			"own.shop")
+	}},
 	{reason.RecordInvalid, "lost.shop", 0, func(w *env) {
 		w.patch(w.broker, "exportedservices", w.east.BrokerNamespace(), "lost.shop", func(o object) {
 			o.set("south", "metadata", "labels", "multicluster.kubernetes.io/source-cluster")
 		})
 	}},
-	{reason.ExporterExpired, "lost.shop", 0, func(w *env) { w.patch(w.broker, "leases", w.east.BrokerNamespace(), "heartbeat", lapse) }},
-	{reason.ExporterNeverRan, "lost.shop", 0, func(w *env) { w.remove(w.broker, "leases", w.east.BrokerNamespace(), "heartbeat") }},
-	{reason.OwnHeartbeatExpired, "lost.shop", 0, func(w *env) { w.patch(w.broker, "leases", w.west.BrokerNamespace(), "heartbeat", lapse) }},
+	{reason.ExporterExpired, "lost.shop", 0, func(w *env) {
+		w.patch(w.broker, "leases", w.east.BrokerNamespace(),
+			"heartbeat", lapse)
+	}},
+	{reason.ExporterNeverRan, "lost.shop", 0, func(w *env) {
+		w.remove(w.broker, "leases", w.east.BrokerNamespace(),
+			"heartbeat")
+	}},
+	{reason.OwnHeartbeatExpired, "lost.shop", 0, func(w *env) {
+		w.patch(w.broker, "leases", w.west.BrokerNamespace(),
+			"heartbeat", lapse)
+	}},
 	{reason.ControllerStopped, "lost.shop", 0, func(w *env) {
 		w.patch(w.west.ControlPlane, "leases", wellknown.ControllerNamespace, wellknown.ControllerLease, lapse)
 	}},
@@ -347,20 +374,27 @@ var members = []fault{
 		w.remove(w.west.ControlPlane, "secrets", wellknown.ControllerNamespace, broker.SecretName)
 	}},
 	{reason.CredentialInvalid, "lost.shop", 0, secret(broker.KeyToken, func(string) string { return "eyJ" })},
-	{reason.CredentialExpired, "lost.shop", 0, secret(broker.KeyToken, func(string) string { return token(time.Now().Add(-time.Hour)) })},
-	{reason.CredentialRejected, "lost.shop", 0, secret(broker.KeyToken, func(string) string { return token(time.Now().Add(time.Hour)) })},
+	{reason.CredentialExpired, "lost.shop", 0, secret(broker.KeyToken,
+		func(string) string { return token(time.Now().Add(-time.Hour)) })},
+	{reason.CredentialRejected, "lost.shop", 0, secret(broker.KeyToken,
+		func(string) string { return token(time.Now().Add(time.Hour)) })},
 	{reason.BrokerUnreachable, "lost.shop", 0, secret(broker.KeyKubeconfig, elsewhere("https://127.0.0.1:1"))},
 	{reason.BrokerReplaced, "lost.shop", 0, func(w *env) {
-		w.patch(w.west.ControlPlane, "clusterproperties", "", "clusterset.k8s.io", func(o object) { o.set("other", "metadata", "annotations", broker.AnnotationBrokerUID) })
+		w.patch(w.west.ControlPlane, "clusterproperties", "", "clusterset.k8s.io",
+			func(o object) { o.set("other", "metadata", "annotations", broker.AnnotationBrokerUID) })
 	}},
 	{reason.Leaving, "lost.shop", 0, func(w *env) {
-		w.patch(w.west.ControlPlane, "clusterproperties", "", "clusterset.k8s.io", func(o object) { o.set("", "metadata", "annotations", broker.AnnotationLeaving) })
+		w.patch(w.west.ControlPlane, "clusterproperties", "", "clusterset.k8s.io",
+			func(o object) { o.set("", "metadata", "annotations", broker.AnnotationLeaving) })
 	}},
 	{reason.EndpointsUndeclared, "db.shop", 0, func(w *env) {
 		w.patch(w.broker, "members", "", "east", func(o object) { o.set([]any{"10.99.0.0/16"}, "spec", "podCIDRs") })
 	}},
 	{reason.EndpointsOverlap, "db.shop", 0, func(w *env) {
-		w.patch(w.broker, "members", "", "west", func(o object) { o.set([]any{"10.21.0.0/16", "10.22.0.0/16"}, "spec", "podCIDRs") })
+		w.patch(w.broker, "members", "", "west", func(o object) {
+			o.set([]any{"10.21.0.0/16", "10.22.0.0/16"}, "spec",
+				"podCIDRs")
+		})
 	}},
 	{reason.HostUnknown, "db-9.east.db.shop", 0, nil},
 	{reason.ClusterUnknown, "south.db.shop", 0, nil},
@@ -382,24 +416,31 @@ var members = []fault{
 	{reason.ImportFamilies, "db.shop", 0, func(w *env) {
 		w.patchStatus("serviceimports", "db", func(o object) {
 			o.set([]any{map[string]any{
-				"type": "Ready", "status": "False", "reason": "IPFamilyNotSupported", "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z",
+				"type": "Ready", "status": "False", "reason": "IPFamilyNotSupported", "message": "m",
+				"lastTransitionTime": "2026-01-01T00:00:00Z",
 			}}, "status", "conditions")
 		})
 	}},
 	{reason.ImportPending, "db.shop", 0, func(w *env) {
 		w.patchStatus("serviceimports", "db", func(o object) {
 			o.set([]any{map[string]any{
-				"type": "Ready", "status": "False", "reason": "Pending", "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z",
+				"type": "Ready", "status": "False", "reason": "Pending", "message": "m",
+				"lastTransitionTime": "2026-01-01T00:00:00Z",
 			}}, "status", "conditions")
 		})
 	}},
 	{reason.ControllerFrozen, "lost.shop", 0, note(wellknown.AnnotationFrozen, `[{"reason":"not_synced","code":"controller-frozen","imports":true}]`)},
 	{reason.ClusterCloned, "lost.shop", 0, note(wellknown.AnnotationFrozen, `[{"reason":"broker_identity","code":"cluster-cloned","imports":true}]`)},
-	{reason.NamespaceExcluded, "lost.shop", 0, note(wellknown.AnnotationNamespaces, wellknown.NamespaceChoice{Names: []string{"bank"}}.String())},
-	{reason.ExportNamespace, "own.shop", 0, func(w *env) { w.conditionOf("own", "Valid", "False", "NamespaceNotAllowed") }},
+	{reason.NamespaceExcluded, "lost.shop", 0, note(wellknown.AnnotationNamespaces,
+		wellknown.NamespaceChoice{Names: []string{"bank"}}.String())},
+	{reason.ExportNamespace, "own.shop", 0, func(w *env) {
+		w.conditionOf("own", "Valid", "False",
+			"NamespaceNotAllowed")
+	}},
 	{reason.ExportNotMember, "own.shop", 0, func(w *env) { w.conditionOf("own", "Valid", "False", "NotMember") }},
 	{reason.ConflictFamilies, "sticky.shop", 0, func(w *env) {
-		w.patch(w.broker, "exportedservices", w.west.BrokerNamespace(), "sticky.shop", func(o object) { o.set([]any{"IPv6"}, "spec", "ipFamilies") })
+		w.patch(w.broker, "exportedservices", w.west.BrokerNamespace(), "sticky.shop",
+			func(o object) { o.set([]any{"IPv6"}, "spec", "ipFamilies") })
 	}},
 	{reason.ConflictWithheld, "typed.shop", 0, func(w *env) {
 		w.change(at(w.broker, "members", ""), "west", []string{"status"}, func(o object) {
@@ -410,11 +451,15 @@ var members = []fault{
 	{reason.MemberMissing, "lost.shop", 0, func(w *env) { w.remove(w.broker, "members", "", "west") }},
 	{reason.MembershipDeleted, "lost.shop", 0, func(w *env) {
 		const property = "clusterset.k8s.io"
-		w.patch(w.west.ControlPlane, "clusterproperties", "", property, func(o object) { o.set("true", "metadata", "annotations", broker.AnnotationLeaving) })
+		w.patch(w.west.ControlPlane, "clusterproperties", "", property,
+			func(o object) { o.set("true", "metadata", "annotations", broker.AnnotationLeaving) })
 		w.remove(w.west.ControlPlane, "clusterproperties", "", property) // a policy keeps it but for that annotation
 	}},
 	{reason.ClusterIDTaken, "lost.shop", 0, func(w *env) {
-		w.replace(w.broker, "members", "", "west", func(o object) { o.set("2f1d0c1e-0000-4000-8000-000000000000", "spec", "kubeSystemUID") })
+		w.replace(w.broker, "members", "", "west", func(o object) {
+			o.set("2f1d0c1e-0000-4000-8000-000000000000", "spec",
+				"kubeSystemUID")
+		})
 	}},
 }
 
@@ -450,7 +495,8 @@ func (w *env) foreign() {
 		return s
 	}
 	ready := testclusterset.Endpoint{Address: "10.9.0.1", Hostname: "db-0"}
-	put("db", "Headless", nil, slice("db", "south", ready, testclusterset.Endpoint{Address: "10.9.0.2", Hostname: "db-1", NotReady: true}))
+	put("db", "Headless", nil, slice("db", "south", ready,
+		testclusterset.Endpoint{Address: "10.9.0.2", Hostname: "db-1", NotReady: true}))
 	put("vip", "ClusterSetIP", []string{"10.8.0.1"}, slice("vip", "south", ready))
 	put("loop", "ClusterSetIP", []string{"127.0.0.1"}, slice("loop", "south", ready))
 	put("disguised", "Headless", nil, slice("disguised", "south", testclusterset.Endpoint{Address: "0.1.2.3"}))
@@ -491,8 +537,10 @@ func (w *env) dns(seen map[reason.Code]bool) {
 	north := w.north.Config()
 	good := testclusterset.StartDNS(w, w.north, "explain_answers on")
 	good.Answers(w, "db.other", dns.TypeA, "NOERROR 10.9.0.1")
-	filtered := testclusterset.StartDNS(w, w.west, "labels serve=here", "explain_answers on") // of another cluster, without this service
-	filtered.Answers(w, "db.other", dns.TypeA, "NXDOMAIN")                                    // once all its lists are complete
+	// of another cluster, without this service
+	filtered := testclusterset.StartDNS(w, w.west, "labels serve=here", "explain_answers on")
+	// once all its lists are complete
+	filtered.Answers(w, "db.other", dns.TypeA, "NXDOMAIN")
 	w.reasons(good, filtered)
 	for _, f := range []struct {
 		code    reason.Code
@@ -506,7 +554,8 @@ func (w *env) dns(seen map[reason.Code]bool) {
 		{reason.DNSUnreachable, "db.other", []string{"127.0.0.1:1"}},
 		{reason.DNSRefused, "db.other", []string{w.answering("udp tcp", dns.RcodeRefused)}},
 		{reason.DNSFailure, "db.other", []string{w.answering("udp tcp", dns.RcodeServerFailure)}},
-		{reason.DNSNotReady, "db.other", []string{w.answering("udp tcp", dns.RcodeServerFailure, dns.ExtendedErrorCodeNotReady)}},
+		{reason.DNSNotReady, "db.other", []string{w.answering("udp tcp", dns.RcodeServerFailure,
+			dns.ExtendedErrorCodeNotReady)}},
 		{reason.DNSNotWired, "db.other", []string{w.answering("udp tcp", dns.RcodeNameError)}},
 		{reason.DNSWithoutTCP, "vip.other", []string{w.answering("udp", dns.RcodeSuccess)}},
 		{reason.DNSWithoutUDP, "vip.other", []string{w.answering("tcp", dns.RcodeSuccess)}},
@@ -567,13 +616,16 @@ endpoints: [{addresses: [10.3.0.53]}]
 	verdict(reason.Resolves)
 
 	// Made anew, it gets another address: the old one is taken by then.
-	services := w.north.Dynamic().Resource(schema.GroupVersionResource{Version: "v1", Resource: "services"}).Namespace("clusterset-system")
+	services := w.north.Dynamic().Resource(schema.GroupVersionResource{Version: "v1",
+		Resource: "services"}).Namespace("clusterset-system")
 	old, err := services.Get(w.Context(), "clusterset-dns", metav1.GetOptions{})
 	must(err)
 	address, _, err := unstructured.NestedString(old.Object, "spec", "clusterIP")
 	must(err)
 	must(services.Delete(w.Context(), "clusterset-dns", metav1.DeleteOptions{}))
-	apply(fmt.Appendf(nil, "apiVersion: v1\nkind: Service\nmetadata: {name: other, namespace: clusterset-system}\nspec: {clusterIP: \"%s\", ports: [{port: 53}]}\n", address))
+	apply(fmt.Appendf(
+		nil,
+		"apiVersion: v1\nkind: Service\nmetadata: {name: other, namespace: clusterset-system}\nspec: {clusterIP: \"%s\", ports: [{port: 53}]}\n", address))
 	apply(service)
 	verdict(reason.DNSWiredElsewhere)
 }
@@ -639,7 +691,8 @@ func (w *env) rights(seen map[reason.Code]bool) {
 	away, foreign := w.west.Config(), rest.AnonymousClientConfig(w.west.Config())
 	away.Host = "127.0.0.1:1"
 	foreign.BearerToken = "unknown"
-	for code, config := range map[reason.Code]*rest.Config{reason.NotReadable: config, reason.APIUnreachable: away, reason.APIRejectsUser: foreign} {
+	for code, config := range map[reason.Code]*rest.Config{reason.NotReadable: config, reason.APIUnreachable: away,
+		reason.APIRejectsUser: foreign} {
 		seen[code] = true
 		w.verdict(config, "db.shop", dns.TypeA, code)
 	}
@@ -648,8 +701,8 @@ func (w *env) rights(seen map[reason.Code]bool) {
 // missingRight is the sentence about a right that is missing.
 var missingRight = regexp.MustCompile(`^the right to (\w+) ([a-z]+)\.?(\S*?)(?: in namespace (\S+))? is missing; (\S+) has it$`)
 
-// granted asks as a user without rights, and as one who has what deploy/explain grants: the former is told what the latter has, and the latter
-// can read all.
+// granted asks as a user without rights, and as one who has what deploy/explain grants: the former is told what the
+// latter has, and the latter can read all.
 func (w *env) granted(unprivileged *rest.Config) {
 	const user = "explainer"
 	bind := func(c *controlplane.ControlPlane, role string) *rest.Config {
@@ -672,12 +725,15 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: explainer}]
 	for _, onBroker := range []*rest.Config{nil, there} {
 		r, err := admin.Explain(w.Context(), onBroker, here, o)
 		w.must(err)
-		if r.Verdict.Code != reason.Resolves || slices.ContainsFunc(r.Chain, func(s explain.Step) bool { return s.Mark == explain.Unknown }) {
-			w.Errorf("verdict %s with the rights of deploy/explain, want %s and no step unknown; chain:\n%s", r.Verdict.Code, reason.Resolves, chain(r))
+		if r.Verdict.Code != reason.Resolves || slices.ContainsFunc(r.Chain,
+			func(s explain.Step) bool { return s.Mark == explain.Unknown }) {
+			w.Errorf("verdict %s with the rights of deploy/explain, want %s and no step unknown; chain:\n%s", r.Verdict.Code,
+				reason.Resolves, chain(r))
 		}
 	}
 	seen := map[string]bool{}
-	for _, x := range []struct{ broker, member *rest.Config }{{nil, unprivileged}, {w.userOf(w.broker, "nobody-in-particular"), w.west.Config()}} {
+	for _, x := range []struct{ broker, member *rest.Config }{{nil, unprivileged},
+		{w.userOf(w.broker, "nobody-in-particular"), w.west.Config()}} {
 		r, err := admin.Explain(w.Context(), x.broker, x.member, o)
 		w.must(err)
 		for _, s := range r.Chain {
@@ -723,19 +779,21 @@ func (w *env) allowed(c *controlplane.ControlPlane, user, verb, resource, group,
 	client, err := kubernetes.NewForConfig(c.Config())
 	w.must(err)
 	name := map[string]string{"leases": wellknown.ControllerLease, "secrets": broker.SecretName}[resource]
-	review, err := client.AuthorizationV1().SubjectAccessReviews().Create(w.Context(), &authorizationv1.SubjectAccessReview{
-		Spec: authorizationv1.SubjectAccessReviewSpec{User: user, ResourceAttributes: &authorizationv1.ResourceAttributes{
-			Verb: verb, Group: group, Resource: resource, Namespace: namespace, Name: name,
-		}},
-	}, metav1.CreateOptions{})
+	review, err := client.AuthorizationV1().SubjectAccessReviews().Create(w.Context(),
+		&authorizationv1.SubjectAccessReview{
+			Spec: authorizationv1.SubjectAccessReviewSpec{User: user, ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Verb: verb, Group: group, Resource: resource, Namespace: namespace, Name: name,
+			}},
+		}, metav1.CreateOptions{})
 	w.must(err)
 	if !review.Status.Allowed {
-		w.Errorf("%s may not %s %s.%s in namespace %q, want what a manifest is said to grant", user, verb, resource, group, namespace)
+		w.Errorf("%s may not %s %s.%s in namespace %q, want what a manifest is said to grant", user, verb, resource, group,
+			namespace)
 	}
 }
 
-// silence has a broker that accepts connections and says nothing: the time for the whole call ends, and the verdict is about the broker. What the
-// cluster says must have come by then, so on a slow machine a later call has more time.
+// silence has a broker that accepts connections and says nothing: the time for the whole call ends, and the verdict is
+// about the broker. What the cluster says must have come by then, so on a slow machine a later call has more time.
 func (w *env) silence() {
 	hole, err := net.Listen("tcp", "127.0.0.1:0")
 	w.must(err)

@@ -212,13 +212,15 @@ func unstructuredImport(namespace, name, kind string, ips []string) *unstructure
 	}}
 }
 
-// answering returns the address of a server that gives the same reply to each question, with 10.8.0.1 if it is one with success.
+// answering returns the address of a server that gives the same reply to each question, with 10.8.0.1 if it is one with
+// success.
 func (w *env) answering(networks string, rcode int, extended ...uint16) string {
 	w.Helper()
 	handler := dns.HandlerFunc(func(out dns.ResponseWriter, q *dns.Msg) {
 		m := new(dns.Msg).SetRcode(q, rcode)
 		if rcode == dns.RcodeSuccess {
-			m.Answer = []dns.RR{&dns.A{Hdr: dns.RR_Header{Name: q.Question[0].Name, Rrtype: dns.TypeA, Class: dns.ClassINET, Ttl: 5}, A: net.IPv4(10, 8, 0, 1)}}
+			m.Answer = []dns.RR{&dns.A{Hdr: dns.RR_Header{Name: q.Question[0].Name, Rrtype: dns.TypeA, Class: dns.ClassINET,
+				Ttl: 5}, A: net.IPv4(10, 8, 0, 1)}}
 		}
 		m.SetEdns0(1232, false)
 		for _, code := range extended {

@@ -19,17 +19,18 @@ import (
 	"github.com/clusterset-dns/clusterset/controller"
 )
 
-// An apiProxy passes requests on to an API server. Before each write it calls admit, and drops the write if that returns false: for
-// the API server it is as if the client had never sent it.
+// An apiProxy passes requests on to an API server. Before each write it calls admit, and drops the write if that
+// returns false: for the API server it is as if the client had never sent it.
 type apiProxy struct {
 	*httptest.Server
 	proxy httputil.ReverseProxy
 	admit func(write string) bool // method and path
 }
 
-// newAPIProxy starts an apiProxy that ends with the test. answered, unless it is nil, is called when the API server has answered a write, before the client
-// gets that answer.
-func newAPIProxy(t testing.TB, server *rest.Config, admit func(write string) bool, answered func(write string)) *apiProxy {
+// newAPIProxy starts an apiProxy that ends with the test. answered, unless it is nil, is called when the API server has
+// answered a write, before the client gets that answer.
+func newAPIProxy(t testing.TB, server *rest.Config, admit func(write string) bool,
+	answered func(write string)) *apiProxy {
 	t.Helper()
 	target, err := url.Parse(server.Host)
 	if err != nil {
@@ -71,7 +72,8 @@ func (f *apiProxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.proxy.ServeHTTP(w, r)
 }
 
-// isWrite reports whether a request writes for export or import, which leader election, heartbeats, credential and Events are not.
+// isWrite reports whether a request writes for export or import, which leader election, heartbeats, credential and
+// Events are not.
 func isWrite(r *http.Request) bool {
 	for _, part := range []string{"/leases", "/members/", "/token", "/events", "/secrets/"} {
 		if strings.Contains(r.URL.Path, part) {

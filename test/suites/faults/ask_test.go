@@ -40,8 +40,9 @@ func stopServers() (err error) {
 	return err
 }
 
-// A resolver asks the DNS server of a member for the names of one service, again and again over UDP: for the service, and for it in each cluster.
-// Each answer has to be the one that is in force, or a later one that a test announced by change. An earlier one never comes back.
+// A resolver asks the DNS server of a member for the names of one service, again and again over UDP: for the service,
+// and for it in each cluster. Each answer has to be the one that is in force, or a later one that a test announced by
+// change. An earlier one never comes back.
 type resolver struct {
 	t       testing.TB
 	member  *testclusterset.Member
@@ -56,8 +57,8 @@ type resolver struct {
 	wrong  []string
 }
 
-// resolve begins to ask for a service that is imported in a member, with the addresses of its endpoints in east and west, "none" for a cluster
-// that has none.
+// resolve begins to ask for a service that is imported in a member, with the addresses of its endpoints in east and
+// west, "none" for a cluster that has none.
 func resolve(t testing.TB, m *testclusterset.Member, namespace, name, inEast, inWest string) *resolver {
 	t.Helper()
 	imp, err := m.Import(t.Context(), namespace, name)
@@ -83,7 +84,8 @@ func resolve(t testing.TB, m *testclusterset.Member, namespace, name, inEast, in
 // resolveBoth begins to ask both members for a service with the endpoints 10.21.0.1 in east and 10.22.0.1 in west.
 func resolveBoth(t testing.TB, namespace, name string) (inEast, inWest *resolver) {
 	t.Helper()
-	return resolve(t, east, namespace, name, "10.21.0.1", "10.22.0.1"), resolve(t, west, namespace, name, "10.21.0.1", "10.22.0.1")
+	return resolve(t, east, namespace, name, "10.21.0.1", "10.22.0.1"),
+		resolve(t, west, namespace, name, "10.21.0.1", "10.22.0.1")
 }
 
 // answer returns the answer with these addresses, sorted.
@@ -123,7 +125,8 @@ func (r *resolver) add(name, got string, err error) {
 	r.wrong = append(r.wrong, fmt.Sprintf("question %d, %s: %q (%v), want %q", r.asked, name, got, err, want))
 }
 
-// change announces that the service will have these addresses in a cluster, "none" for no more: call it before what causes the change.
+// change announces that the service will have these addresses in a cluster, "none" for no more: call it before what
+// causes the change.
 func (r *resolver) change(cluster, addresses string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -66,8 +66,8 @@ func restoreBroker(t *testing.T, saved string) {
 	}
 }
 
-// The broker is restored from an old backup, without half of the exports and with one that was withdrawn. Each member corrects its own
-// records. What is imported from others stays meanwhile (docs/spec/controller.md 8.6).
+// The broker is restored from an old backup, without half of the exports and with one that was withdrawn. Each member
+// corrects its own records. What is imported from others stays meanwhile (docs/spec/controller.md 8.6).
 func TestBrokerIsRestored(t *testing.T) {
 	const ns = "restored"
 	both := func(name string) {
@@ -87,7 +87,8 @@ func TestBrokerIsRestored(t *testing.T) {
 	for _, name := range []string{"new-1", "new-2", "new-3"} {
 		both(name)
 	}
-	// One member joined after the backup. It has no account at the restored broker, so its exports stay until it joins again.
+	// One member joined after the backup. It has no account at the restored broker, so its exports stay until it joins
+	// again.
 	south := newFakeMember(t, "south", "51", ns, "late", "10.30.0.1")
 	stopHeartbeats := heartbeats(t, south.namespace, south.id, rightClock)
 	awaitImport(t, east, ns, "late", "10.30.0.1")
@@ -104,7 +105,8 @@ func TestBrokerIsRestored(t *testing.T) {
 	for _, name := range []string{"old", "new-1", "new-2", "new-3"} {
 		awaitListed(t, ns, name)
 	}
-	inEast, inWest := steady(t, east, ns, "old", "new-1", "new-2", "new-3", "late"), steady(t, west, ns, "old", "new-1", "new-2", "new-3")
+	inEast, inWest := steady(t, east, ns, "old", "new-1", "new-2", "new-3", "late"),
+		steady(t, west, ns, "old", "new-1", "new-2", "new-3")
 
 	stopHeartbeats()
 	restoreBroker(t, saved)
@@ -134,8 +136,8 @@ func TestBrokerIsRestored(t *testing.T) {
 	inWest()
 }
 
-// awaitListed waits until the imports of a service, which both members export, note that it is listed. The inventory may follow the record by a second, and an
-// unlisted export stays only while its record is there.
+// awaitListed waits until the imports of a service, which both members export, note that it is listed. The inventory
+// may follow the record by a second, and an unlisted export stays only while its record is there.
 func awaitListed(t *testing.T, ns, name string) {
 	t.Helper()
 	for _, m := range clusters.Members {
@@ -155,8 +157,8 @@ func awaitListedIn(t *testing.T, m *testclusterset.Member, ns, name string) {
 	})
 }
 
-// The broker loses all records before a controller starts, and later all slices while the controllers run. No import changes until the members have
-// written them again.
+// The broker loses all records before a controller starts, and later all slices while the controllers run. No import
+// changes until the members have written them again.
 func TestBrokerIsEmptied(t *testing.T) {
 	const ns = "emptied"
 	names := []string{"a", "b", "c"}
@@ -229,8 +231,8 @@ func deleteFromBroker(t *testing.T, kind schema.GroupVersionResource) {
 	}
 }
 
-// The namespaces of all members are gone, but the broker is the one that was joined: it lost its data, and everything is frozen until
-// that is back.
+// The namespaces of all members are gone, but the broker is the one that was joined: it lost its data, and everything
+// is frozen until that is back.
 func TestBrokerHasLostItsMembers(t *testing.T) {
 	tier.Nightly(t)
 	const ns = "memberless"
@@ -257,7 +259,8 @@ func TestBrokerHasLostItsMembers(t *testing.T) {
 	inEast()
 }
 
-// deleteMembership deletes the broker namespace of a member, except its service account: without that a token stays valid only for a short time.
+// deleteMembership deletes the broker namespace of a member, except its service account: without that a token stays
+// valid only for a short time.
 func deleteMembership(t *testing.T, m *testclusterset.Member) {
 	t.Helper()
 	all := clusters.Broker.Dynamic().Resource(namespaces)
@@ -271,16 +274,19 @@ func deleteMembership(t *testing.T, m *testclusterset.Member) {
 		t.Fatal(err)
 	}
 	gone := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": m.BrokerNamespace()}, "spec": map[string]any{},
+		"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": m.BrokerNamespace()},
+		"spec": map[string]any{},
 	}}
-	if _, err := all.Update(t.Context(), gone, metav1.UpdateOptions{}, "finalize"); err != nil && !apierrors.IsNotFound(err) {
+	if _, err := all.Update(t.Context(), gone, metav1.UpdateOptions{}, "finalize"); err != nil &&
+		!apierrors.IsNotFound(err) {
 		t.Fatal(err)
 	}
 }
 
-// credentialFrom writes a copy of a kubeconfig for the other broker with a token that is valid there, and returns its path. The
-// other broker has the namespace and the rights of the member, but the member has not joined it.
-func credentialFrom(t *testing.T, other *controlplane.ControlPlane, kubeconfig string, m *testclusterset.Member) string {
+// credentialFrom writes a copy of a kubeconfig for the other broker with a token that is valid there, and returns its
+// path. The other broker has the namespace and the rights of the member, but the member has not joined it.
+func credentialFrom(t *testing.T, other *controlplane.ControlPlane, kubeconfig string,
+	m *testclusterset.Member) string {
 	t.Helper()
 	system, err := m.Dynamic().Resource(namespaces).Get(t.Context(), metav1.NamespaceSystem, metav1.GetOptions{})
 	if err != nil {
@@ -302,14 +308,16 @@ func credentialFrom(t *testing.T, other *controlplane.ControlPlane, kubeconfig s
 	}
 	path := via(t, kubeconfig, other.Config().Host, other.Config().CAData)
 	token := filepath.Join(filepath.Dir(path), broker.KeyToken)
-	if err := os.WriteFile(token, []byte(from.AuthInfos[from.Contexts[from.CurrentContext].AuthInfo].Token), 0o600); err != nil {
+	if err := os.WriteFile(token, []byte(from.AuthInfos[from.Contexts[from.CurrentContext].AuthInfo].Token),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	return path
 }
 
-// A cluster stops being a member if its broker namespace is deleted while others have theirs: its imports are deleted, its Services stay, and a join
-// makes it a member again (docs/spec/controller.md 7). Imports from it stay until an administrator removes it (docs/spec/controller.md 8.6).
+// A cluster stops being a member if its broker namespace is deleted while others have theirs: its imports are deleted,
+// its Services stay, and a join makes it a member again (docs/spec/controller.md 7). Imports from it stay until an
+// administrator removes it (docs/spec/controller.md 8.6).
 func TestMemberIsExpelled(t *testing.T) {
 	const ns = "expelled"
 	export(t, east, ns, "web", "10.21.0.1")
@@ -337,7 +345,8 @@ func TestMemberIsExpelled(t *testing.T) {
 	})
 	after, err := west.Dynamic().Resource(services).Namespace(ns).Get(t.Context(), "web", metav1.GetOptions{})
 	if err != nil || after.GetUID() != before.GetUID() || after.GetResourceVersion() != before.GetResourceVersion() {
-		t.Errorf("the exported Service was written: version %s, want %s (%v)", after.GetResourceVersion(), before.GetResourceVersion(), err)
+		t.Errorf("the exported Service was written: version %s, want %s (%v)", after.GetResourceVersion(),
+			before.GetResourceVersion(), err)
 	}
 	if err := join(t.Context()); err != nil {
 		t.Fatal(err)
@@ -348,9 +357,9 @@ func TestMemberIsExpelled(t *testing.T) {
 	removed(t, w, ns)
 }
 
-// Two controllers with the identity, the credential and the objects of west, as after its etcd was cloned: the one that has not noted the heartbeat on the broker
-// finds that it is a copy, is frozen and says why, and its administrator can neither join nor leave. The other one goes on, also after a restart
-// (docs/spec/controller.md 7.8).
+// Two controllers with the identity, the credential and the objects of west, as after its etcd was cloned: the one that
+// has not noted the heartbeat on the broker finds that it is a copy, is frozen and says why, and its administrator can
+// neither join nor leave. The other one goes on, also after a restart (docs/spec/controller.md 7.8).
 func TestClusterIsCloned(t *testing.T) {
 	tier.Nightly(t)
 	const ns = "cloned"
@@ -362,7 +371,8 @@ func TestClusterIsCloned(t *testing.T) {
 	awaitImport(t, west, ns, "web", "10.21.0.1 10.22.0.1")
 	w.awaitHeartbeat("west")
 	check := undisturbed(t, east, ns)
-	// Both read one API server, and have a Lease of their own to lead by, and a note of their own. What the clone would export is something else.
+	// Both read one API server, and have a Lease of their own to lead by, and a note of their own. What the clone would
+	// export is something else.
 	const other = "clusterset-clone"
 	west.Put(t, testclusterset.Namespace(other))
 	begin := time.Now()
@@ -374,7 +384,8 @@ func TestClusterIsCloned(t *testing.T) {
 	clone := start()
 	clone.awaitMetric("frozen", "broker_identity", 1)
 	awaitNote(t, west, types.NamespacedName{Namespace: other, Name: wellknown.HeartbeatLease}, wellknown.AnnotationCopy, "")
-	outages.Measured(t, "F15", "known as a copy %.1f s after its start, with a renewal each %s", time.Since(begin).Seconds(), renew)
+	outages.Measured(t, "F15", "known as a copy %.1f s after its start, with a renewal each %s",
+		time.Since(begin).Seconds(), renew)
 	goesOn := func(address string) {
 		t.Helper()
 		if frozen, err := w.metric("frozen", "broker_identity"); err != nil || frozen != 0 {
@@ -384,12 +395,14 @@ func TestClusterIsCloned(t *testing.T) {
 		awaitImport(t, east, ns, "web", "10.21.0.1 "+address)
 	}
 	goesOn("10.22.0.2")
-	if _, err := admin.Leave(t.Context(), clusters.Broker.Config(), west.Config(), admin.LeaveOptions{Namespace: other}); err == nil || !strings.Contains(err.Error(), "--take-over") {
+	if _, err := admin.Leave(t.Context(), clusters.Broker.Config(), west.Config(),
+		admin.LeaveOptions{Namespace: other}); err == nil || !strings.Contains(err.Error(), "--take-over") {
 		t.Errorf("leave of the copy: %v, want that it fails", err)
 	}
 	o := admin.JoinDefaults()
 	o.Namespace, o.Components = other, nil
-	if _, err := admin.Join(t.Context(), clusters.Broker.Config(), west.Config(), o); err == nil || !strings.Contains(err.Error(), "--take-over") {
+	if _, err := admin.Join(t.Context(), clusters.Broker.Config(), west.Config(), o); err == nil ||
+		!strings.Contains(err.Error(), "--take-over") {
 		t.Errorf("join of the copy: %v, want that it fails", err)
 	}
 	clone.stop()
@@ -403,8 +416,8 @@ func TestClusterIsCloned(t *testing.T) {
 	check()
 }
 
-// West is removed, and the broker is then restored to before that. West stays removed, for east and for itself, also after a restart, until it joins anew
-// (docs/spec/controller.md 7.4).
+// West is removed, and the broker is then restored to before that. West stays removed, for east and for itself, also
+// after a restart, until it joins anew (docs/spec/controller.md 7.4).
 func TestRemovalIsRestored(t *testing.T) {
 	tier.Nightly(t)
 	const ns = "removed"
@@ -478,9 +491,9 @@ func awaitMembersNote(t *testing.T, m *testclusterset.Member, text string) {
 	awaitNote(t, m, lease, wellknown.AnnotationMembers, text)
 }
 
-// removed lets an administrator of the broker remove west, which runs and has a credential that the broker still accepts: it learns
-// it from the mark in its broker namespace, also with a controller that starts later, and its imports end
-// (docs/spec/controller.md 7.4).
+// removed lets an administrator of the broker remove west, which runs and has a credential that the broker still
+// accepts: it learns it from the mark in its broker namespace, also with a controller that starts later, and its
+// imports end (docs/spec/controller.md 7.4).
 func removed(t *testing.T, w *instance, ns string) {
 	t.Helper()
 	o := admin.LeaveOptions{Force: true}
@@ -505,7 +518,8 @@ func removed(t *testing.T, w *instance, ns string) {
 	notMember("web")
 	until.OK(t, "status", func(ctx context.Context) error {
 		state, err := admin.Status(ctx, nil, west.Config(), admin.StatusDefaults())
-		if err == nil && (state.Cluster.Removed == "" || !strings.Contains(strings.Join(state.Problems, "\n"), "removed this cluster")) {
+		if err == nil && (state.Cluster.Removed == "" || !strings.Contains(strings.Join(state.Problems, "\n"),
+			"removed this cluster")) {
 			err = fmt.Errorf("removed %q, problems %q", state.Cluster.Removed, state.Problems)
 		}
 		return err
@@ -521,8 +535,9 @@ func removed(t *testing.T, w *instance, ns string) {
 	awaitImport(t, east, ns, "late", "10.22.0.2")
 }
 
-// The ClusterProperty of the membership is deleted by hand: a policy denies it, and where the policy does not apply the controller asks the
-// broker before it believes it (docs/spec/controller.md 7.1). Imports stay, the own endpoints are still followed, and a join restores it.
+// The ClusterProperty of the membership is deleted by hand: a policy denies it, and where the policy does not apply the
+// controller asks the broker before it believes it (docs/spec/controller.md 7.1). Imports stay, the own endpoints are
+// still followed, and a join restores it.
 func TestMembershipIsDeletedByHand(t *testing.T) {
 	tier.Nightly(t)
 	const ns = "byhand"
@@ -533,7 +548,8 @@ func TestMembershipIsDeletedByHand(t *testing.T) {
 	w := run(t, west, long)
 	awaitImport(t, west, ns, "web", "10.21.0.1 10.22.0.1")
 	inWest := steady(t, west, ns, "web")
-	properties := west.Dynamic().Resource(schema.GroupVersionResource{Group: about.GroupName, Version: "v1beta1", Resource: "clusterproperties"})
+	properties := west.Dynamic().Resource(schema.GroupVersionResource{Group: about.GroupName, Version: "v1beta1",
+		Resource: "clusterproperties"})
 	remove := func(ctx context.Context) error {
 		return properties.Delete(ctx, about.ClusterSetName, metav1.DeleteOptions{})
 	}
@@ -544,7 +560,8 @@ func TestMembershipIsDeletedByHand(t *testing.T) {
 		t.Fatalf("delete of the property: %v, want it denied", err)
 	}
 	unlabel := []byte(`{"metadata":{"labels":null}}`)
-	if _, err := properties.Patch(t.Context(), about.ClusterSetName, types.MergePatchType, unlabel, metav1.PatchOptions{}); err != nil {
+	if _, err := properties.Patch(t.Context(), about.ClusterSetName, types.MergePatchType, unlabel,
+		metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := remove(t.Context()); err != nil {
@@ -604,8 +621,9 @@ func deleteCRD(t *testing.T, m *testclusterset.Member, manifest []byte) {
 	}
 }
 
-// Somebody deletes the CRD of ServiceImport in a member, and with it all imports. What they stand for, the slices and derived Services, stays and
-// has new imports when the CRD is back; other members do not notice (docs/spec/controller.md 5.3).
+// Somebody deletes the CRD of ServiceImport in a member, and with it all imports. What they stand for, the slices and
+// derived Services, stays and has new imports when the CRD is back; other members do not notice
+// (docs/spec/controller.md 5.3).
 func TestImportKindIsDeleted(t *testing.T) {
 	tier.Nightly(t)
 	const ns = "kinds"
@@ -630,8 +648,9 @@ func TestImportKindIsDeleted(t *testing.T) {
 	inEast()
 }
 
-// Somebody deletes the CRD of ServiceExport in a member, and with it all exports. They stay exported, and their endpoints current, while the kind is absent
-// and when another CRD is back without them; other members do not notice (docs/spec/controller.md 3.2). Whoever deletes all exports ends them.
+// Somebody deletes the CRD of ServiceExport in a member, and with it all exports. They stay exported, and their
+// endpoints current, while the kind is absent and when another CRD is back without them; other members do not notice
+// (docs/spec/controller.md 3.2). Whoever deletes all exports ends them.
 func TestExportKindIsDeleted(t *testing.T) {
 	tier.Nightly(t)
 	const ns = "export-kinds"
@@ -679,8 +698,9 @@ func allExports(t *testing.T, m *testclusterset.Member) []unstructured.Unstructu
 	return all.Items
 }
 
-// A controller starts where ServiceExports are missing, or served in a version that it does not know. Its heartbeat goes on, and so does what it exported, with
-// current endpoints, also when the CRD and the exports are back. An export that ends after that is withdrawn (docs/spec/controller.md 3.2).
+// A controller starts where ServiceExports are missing, or served in a version that it does not know. Its heartbeat
+// goes on, and so does what it exported, with current endpoints, also when the CRD and the exports are back. An export
+// that ends after that is withdrawn (docs/spec/controller.md 3.2).
 func TestStartWithoutExportKind(t *testing.T) {
 	tier.Nightly(t)
 	for _, tt := range []struct {
@@ -754,8 +774,9 @@ func serveUnknownExports(t *testing.T, m *testclusterset.Member) {
 	}
 }
 
-// awaitWithheld waits until the number of exports that are gone and stay exported is within bounds. Exports that other tests have left are among them or not:
-// the API server deletes one after the other, and on a slow machine the first may be gone for good before the last.
+// awaitWithheld waits until the number of exports that are gone and stay exported is within bounds. Exports that other
+// tests have left are among them or not: the API server deletes one after the other, and on a slow machine the first
+// may be gone for good before the last.
 func (i *instance) awaitWithheld(least, most int) {
 	i.t.Helper()
 	until.OK(i.t, "exports that are withheld", func(context.Context) error {
@@ -783,8 +804,8 @@ func uidsIn(t *testing.T, m *testclusterset.Member, namespace string) (all []str
 	return all
 }
 
-// Another cluster answers in place of the broker. Whether it rejects the credential or accepts one of its own, everything is frozen until
-// the cluster is joined to it explicitly (docs/spec/controller.md 7).
+// Another cluster answers in place of the broker. Whether it rejects the credential or accepts one of its own,
+// everything is frozen until the cluster is joined to it explicitly (docs/spec/controller.md 7).
 func TestBrokerIsAnother(t *testing.T) {
 	tier.Nightly(t)
 	const ns = "another"
@@ -846,7 +867,8 @@ func TestBrokerIsAnother(t *testing.T) {
 	e = run(t, east, long)
 	run(t, west, long)
 	awaitImport(t, west, ns, "a", "10.21.0.3 10.22.0.1")
-	// The metrics begin at 0, and the imports of b and c are as they were. A change of west shows that east is frozen no longer.
+	// The metrics begin at 0, and the imports of b and c are as they were. A change of west shows that east is frozen no
+	// longer.
 	for _, name := range names[1:] {
 		serve(t, west, ns, name, "10.22.0.2")
 		awaitImport(t, east, ns, name, "10.21.0.1 10.22.0.2")
@@ -856,7 +878,8 @@ func TestBrokerIsAnother(t *testing.T) {
 	e.stop()
 }
 
-// checkNothingWritten fails the test if a member, which may, has written exports or its heartbeat to a broker that it has not joined.
+// checkNothingWritten fails the test if a member, which may, has written exports or its heartbeat to a broker that it
+// has not joined.
 func checkNothingWritten(t *testing.T, other *controlplane.ControlPlane, m *testclusterset.Member) {
 	t.Helper()
 	for _, kind := range []schema.GroupVersionResource{records, endpoints, leases} {

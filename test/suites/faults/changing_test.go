@@ -15,7 +15,8 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
-// A changer changes exports and endpoints of east all the time, and measures how long each change takes until the DNS server of west answers it.
+// A changer changes exports and endpoints of east all the time, and measures how long each change takes until the DNS
+// server of west answers it.
 type changer struct {
 	t         testing.TB
 	namespace string
@@ -27,10 +28,12 @@ type changer struct {
 	took []time.Duration // of those that are answered
 }
 
-// changed is how many services a changer exports before it changes their endpoints one after the other, and begins anew with other services.
+// changed is how many services a changer exports before it changes their endpoints one after the other, and begins anew
+// with other services.
 const changed = 5
 
-// keepChanging makes one change in each period until end is called: it exports a service, or changes the endpoints of one.
+// keepChanging makes one change in each period until end is called: it exports a service, or changes the endpoints of
+// one.
 func keepChanging(t testing.TB, namespace string, period time.Duration) *changer {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -54,14 +57,16 @@ func keepChanging(t testing.TB, namespace string, period time.Duration) *changer
 	return c
 }
 
-// change makes the n-th change. Of twenty changes, five export a service each, and each of these gets other endpoints three times.
+// change makes the n-th change. Of twenty changes, five export a service each, and each of these gets other endpoints
+// three times.
 func (c *changer) change(n int) {
 	name := fmt.Sprintf("often-%d-%d", n/(4*changed), n%changed)
 	address := fmt.Sprintf("10.21.%d.%d", 1+n/250, 1+n%250)
 	service := testclusterset.Service(c.namespace, name, testclusterset.Port("http", 80))
 	begin := time.Now()
 	// Not the context that ends the changes: this one is made or fails.
-	err := east.Apply(c.t.Context(), service, testclusterset.Slice(service, name, testclusterset.Endpoint{Address: address}),
+	err := east.Apply(c.t.Context(), service, testclusterset.Slice(service, name,
+		testclusterset.Endpoint{Address: address}),
 		testclusterset.Export(c.namespace, name))
 	if err != nil {
 		if c.t.Context().Err() == nil {
@@ -116,7 +121,8 @@ func (c *changer) await(more int) {
 	until.True(c.t, fmt.Sprintf("answers to %d changes", want), func() bool { return c.count() >= want })
 }
 
-// end ends the changes and waits until all are answered. It returns how many there were, and the times in which half and 99 of 100 were answered.
+// end ends the changes and waits until all are answered. It returns how many there were, and the times in which half
+// and 99 of 100 were answered.
 func (c *changer) end() (made int, median, p99 time.Duration) {
 	c.t.Helper()
 	c.cancel()

@@ -29,7 +29,8 @@ import (
 // points is the number of points at which a controller crashes: more than an export or its end has writes.
 const points = 20
 
-// A crash drops all writes for the service in namespace "crash-<mode>-<n>" after the first n, as if the process had been killed there.
+// A crash drops all writes for the service in namespace "crash-<mode>-<n>" after the first n, as if the process had
+// been killed there.
 type crash struct {
 	mu      sync.Mutex
 	written map[string]int // by namespace
@@ -60,8 +61,8 @@ func (c *crash) hit(namespace string) bool {
 	return c.dropped[namespace]
 }
 
-// A controller crashes after each write of an export, of its end, and of the allocation of a clusterset IP. The next one always reaches
-// the state that a controller without a crash reaches.
+// A controller crashes after each write of an export, of its end, and of the allocation of a clusterset IP. The next
+// one always reaches the state that a controller without a crash reaches.
 func TestCrashAfterEveryWrite(t *testing.T) {
 	tier.Nightly(t)
 	for _, mode := range []merge.VIPMode{merge.Derived, merge.CIDR} {
@@ -168,8 +169,9 @@ func awaitPicture(t *testing.T, namespace, want string) {
 	})
 }
 
-// picture returns all objects of the service "web" of a namespace in east and on the broker, without the fields that differ from one
-// export to the next: names, versions, times, addresses of VIPs. For a service that is not exported it returns "[]".
+// picture returns all objects of the service "web" of a namespace in east and on the broker, without the fields that
+// differ from one export to the next: names, versions, times, addresses of VIPs. For a service that is not exported it
+// returns "[]".
 func picture(ctx context.Context, namespace string) (string, error) {
 	record := broker.RecordName(namespace, "web")
 	all := []any{}
@@ -192,7 +194,8 @@ func picture(ctx context.Context, namespace string) (string, error) {
 			}
 		}
 	}
-	inventories, err := clusters.Broker.Dynamic().Resource(v1alpha1.Inventories).Namespace(east.BrokerNamespace()).List(ctx, metav1.ListOptions{})
+	inventories, err := clusters.Broker.Dynamic().Resource(v1alpha1.Inventories).Namespace(east.BrokerNamespace()).List(
+		ctx, metav1.ListOptions{})
 	if err != nil {
 		return "", err
 	}
@@ -214,7 +217,8 @@ func picture(ctx context.Context, namespace string) (string, error) {
 // features returns the fields of an object that picture compares.
 func features(o unstructured.Unstructured) map[string]any {
 	for _, path := range [][]string{
-		{"spec", "exportCreated"}, {"spec", "exportGeneration"}, {"spec", "exportUID"}, {"spec", "stamp"}, {"spec", "sourceClusterIPs"},
+		{"spec", "exportCreated"}, {"spec", "exportGeneration"}, {"spec", "exportUID"}, {"spec", "stamp"},
+		{"spec", "sourceClusterIPs"},
 		{"spec", "clusterIP"}, {"spec", "clusterIPs"},
 	} {
 		unstructured.RemoveNestedField(o.Object, path...)

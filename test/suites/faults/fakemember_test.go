@@ -36,8 +36,8 @@ type fakeMember struct {
 	join, export  func() // again
 }
 
-// newFakeMember joins a member that exports a service with one endpoint. It is removed with the test. uid is the end of the UID of its kube-system,
-// two hex digits.
+// newFakeMember joins a member that exports a service with one endpoint. It is removed with the test. uid is the end of
+// the UID of its kube-system, two hex digits.
 func newFakeMember(t testing.TB, id, uid, namespace, name, address string) fakeMember {
 	t.Helper()
 	g := fakeMember{t: t, id: id, namespace: broker.NamespaceName(admin.DefaultPrefix, id)}
@@ -61,7 +61,8 @@ func newFakeMember(t testing.TB, id, uid, namespace, name, address string) fakeM
 			t.Error(err)
 		}
 	})
-	// The record before its slice, which a member does not do: what reads them has two watches, and may see them in this order anyway.
+	// The record before its slice, which a member does not do: what reads them has two watches, and may see them in this
+	// order anyway.
 	g.export = func() {
 		t.Helper()
 		slice := g.meta(broker.SliceName(namespace, name, "source"), namespace, name)
@@ -69,7 +70,8 @@ func newFakeMember(t testing.TB, id, uid, namespace, name, address string) fakeM
 		inventory := &v1alpha1.Inventory{
 			TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Inventory"},
 			ObjectMeta: metav1.ObjectMeta{Namespace: g.namespace, Name: broker.InventoryPart(namespace, name)},
-			Spec:       v1alpha1.InventorySpec{Stamp: 1, Exports: []v1alpha1.InventoryEntry{{Name: broker.RecordName(namespace, name), UID: fakeExport}}},
+			Spec: v1alpha1.InventorySpec{Stamp: 1, Exports: []v1alpha1.InventoryEntry{{Name: broker.RecordName(namespace,
+				name), UID: fakeExport}}},
 		}
 		if err := clusters.Broker.Apply(t.Context(), inventory, g.record(namespace, name, 80), &discoveryv1.EndpointSlice{
 			TypeMeta:   metav1.TypeMeta{APIVersion: "discovery.k8s.io/v1", Kind: "EndpointSlice"},
@@ -104,7 +106,8 @@ func (g fakeMember) record(namespace, name string, port int32) *v1alpha1.Exporte
 		Spec: v1alpha1.ExportedServiceSpec{
 			Namespace: namespace, Name: name, Type: v1alpha1.ClusterSetIP, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
 			Ports:         []v1alpha1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: port}},
-			ExportCreated: metav1.Now().Rfc3339Copy(), Stamp: 2, ExportUID: fakeExport, Slices: []string{broker.Hash(16, "source")},
+			ExportCreated: metav1.Now().Rfc3339Copy(), Stamp: 2, ExportUID: fakeExport,
+			Slices: []string{broker.Hash(16, "source")},
 		},
 	}
 }
@@ -120,7 +123,8 @@ func (g fakeMember) claim(namespace, name string, at time.Time, change func(*v1a
 	}
 }
 
-// awaitNextSecond waits until what the broker creates now is of a later second than the export record: it keeps whole seconds.
+// awaitNextSecond waits until what the broker creates now is of a later second than the export record: it keeps whole
+// seconds.
 func (g fakeMember) awaitNextSecond(namespace, name string) {
 	g.t.Helper()
 	record, err := clusters.Broker.Dynamic().Resource(records).Namespace(g.namespace).
@@ -148,7 +152,8 @@ func heartbeat(ctx context.Context, namespace, id string, at time.Time, blind ..
 	})
 }
 
-// heartbeats renews the heartbeat of a member until the returned function is called. clock returns the time of the n-th renewal.
+// heartbeats renews the heartbeat of a member until the returned function is called. clock returns the time of the n-th
+// renewal.
 func heartbeats(t testing.TB, namespace, id string, clock func(n int) time.Time) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -174,8 +179,9 @@ func heartbeats(t testing.TB, namespace, id string, clock func(n int) time.Time)
 
 func rightClock(int) time.Time { return time.Now() }
 
-// The heartbeats of all members but one stop at once, without a fault of the broker. Each is silent by itself: what only they serve stays as a last resort, and
-// where another has a ready endpoint theirs go (docs/spec/controller.md 8.2).
+// The heartbeats of all members but one stop at once, without a fault of the broker. Each is silent by itself: what
+// only they serve stays as a last resort, and where another has a ready endpoint theirs go (docs/spec/controller.md
+// 8.2).
 func TestAllAreSilentAtOnce(t *testing.T) {
 	tier.Nightly(t)
 	const ns = "mass"
@@ -269,9 +275,10 @@ func contains(html string, parts ...string) error {
 	return nil
 }
 
-// The clocks of members are an hour off, or jump: a heartbeat counts when its time grows, whatever time that is, and a member whose clock goes back counts on from
-// the last time. A heartbeat that does not change does not count, even if its time is an hour in the future. The oldest export stays the oldest, whatever time its member and later ones
-// claim (docs/spec/controller.md 4.2, docs/spec/controller.md 8.1).
+// The clocks of members are an hour off, or jump: a heartbeat counts when its time grows, whatever time that is, and a
+// member whose clock goes back counts on from the last time. A heartbeat that does not change does not count, even if
+// its time is an hour in the future. The oldest export stays the oldest, whatever time its member and later ones claim
+// (docs/spec/controller.md 4.2, docs/spec/controller.md 8.1).
 func TestClockIsWrong(t *testing.T) {
 	tier.Nightly(t)
 	const ns = "clock"
@@ -294,12 +301,16 @@ func TestClockIsWrong(t *testing.T) {
 	// The oldest is not that of the lowest id, and its clock is ahead.
 	oldest := newFakeMember(t, "jumps", "d1", ns, "web", "10.30.0.21")
 	heartbeats(t, oldest.namespace, oldest.id, jumps)
-	oldest.claim(ns, "web", jumps(0), func(s *v1alpha1.ExportedServiceSpec) { s.SessionAffinity = corev1.ServiceAffinityClientIP })
+	oldest.claim(ns, "web", jumps(0), func(
+		s *v1alpha1.ExportedServiceSpec) {
+		s.SessionAffinity = corev1.ServiceAffinityClientIP
+	})
 	oldest.awaitNextSecond(ns, "web")
 	late := newFakeMember(t, "behind", "d0", ns, "web", "10.30.0.20")
 	stopLate := heartbeats(t, late.namespace, late.id, behind)
 	late.claim(ns, "web", behind(0), func(s *v1alpha1.ExportedServiceSpec) {
-		s.Ports = append(s.Ports, v1alpha1.ServicePort{Name: "admin", Protocol: corev1.ProtocolTCP, Port: 81}) // shows that the claim has arrived
+		// shows that the claim has arrived
+		s.Ports = append(s.Ports, v1alpha1.ServicePort{Name: "admin", Protocol: corev1.ProtocolTCP, Port: 81})
 	})
 	stuck := newFakeMember(t, "stuck", "d9", ns, "web", "10.30.0.29")
 	stopStuck := heartbeats(t, stuck.namespace, stuck.id, ahead)
@@ -307,7 +318,8 @@ func TestClockIsWrong(t *testing.T) {
 	oldestDecides := func(ctx context.Context) error {
 		imp, err := west.Import(ctx, ns, "web")
 		if err == nil && (imp.Spec.SessionAffinity != corev1.ServiceAffinityClientIP || len(imp.Spec.Ports) != 2) {
-			err = fmt.Errorf("session affinity %q, %d ports, want that of the oldest export and two", imp.Spec.SessionAffinity, len(imp.Spec.Ports))
+			err = fmt.Errorf("session affinity %q, %d ports, want that of the oldest export and two", imp.Spec.SessionAffinity,
+				len(imp.Spec.Ports))
 		}
 		return err
 	}
@@ -319,10 +331,12 @@ func TestClockIsWrong(t *testing.T) {
 	// The time in which one expires is enough for the others.
 	awaitImport(t, west, ns, "web", "10.30.0.20 10.30.0.21")
 	inWest()
-	outages.Measured(t, "F13", "0 withdrawals of 2 members with a wrong clock; a third, whose heartbeats ended, is expired")
+	outages.Measured(
+		t, "F13", "0 withdrawals of 2 members with a wrong clock; a third, whose heartbeats ended, is expired")
 	look.Await(t, "one member is expired", func(s page.Status, _ string) error {
 		states := testclusterset.MemberStates(s)
-		if states["stuck"] != page.Expired || s.Counts.Expired < 1 || states["behind"] != page.Live || states["jumps"] != page.Live {
+		if states["stuck"] != page.Expired || s.Counts.Expired < 1 || states["behind"] != page.Live ||
+			states["jumps"] != page.Live {
 			return errors.New("want stuck as expired, behind and jumps as live")
 		}
 		return nil

@@ -21,8 +21,9 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
-// The link of a member to the broker is up for a second and down for the next one. Whether its heartbeats get through or not, answers do not oscillate:
-// they change at most once in a TTL (docs/spec/controller.md 8.2), and are right when the link is.
+// The link of a member to the broker is up for a second and down for the next one. Whether its heartbeats get through
+// or not, answers do not oscillate: they change at most once in a TTL (docs/spec/controller.md 8.2), and are right when
+// the link is.
 func TestLinkFlaps(t *testing.T) {
 	tier.Nightly(t)
 	const ns, ttls = "flaps", 3
@@ -56,7 +57,8 @@ func TestLinkFlaps(t *testing.T) {
 	}
 	for m, c := range map[string]changes{"east": inEast(), "west": inWest()} {
 		if n := c.added + c.deleted; n > ttls {
-			t.Errorf("slices in %s were %d times added and %d times deleted in %d TTLs, want one change in a TTL at most", m, c.added, c.deleted, ttls)
+			t.Errorf("slices in %s were %d times added and %d times deleted in %d TTLs, want one change in a TTL at most", m,
+				c.added, c.deleted, ttls)
 		}
 		outages.Measured(t, "F12", "%d changes of slices in %s in %d TTLs", c.added+c.deleted, m, ttls)
 	}
@@ -66,8 +68,9 @@ func TestLinkFlaps(t *testing.T) {
 	awaitImport(t, west, ns, "web", "10.21.0.2 10.22.0.1")
 }
 
-// A tenant makes and ends exports as fast as it can. Others do not import all of them each time. Exports of another tenant begin and end
-// there meanwhile (docs/spec/controller.md 8.6, docs/spec/controller.md 9.6, docs/spec/controller.md 10.3).
+// A tenant makes and ends exports as fast as it can. Others do not import all of them each time. Exports of another
+// tenant begin and end there meanwhile (docs/spec/controller.md 8.6, docs/spec/controller.md 9.6,
+// docs/spec/controller.md 10.3).
 func TestTenantFlapsExports(t *testing.T) {
 	tier.Nightly(t)
 	const ns, other, n = "flapping", "beside-flapping", 20
@@ -113,7 +116,8 @@ func TestTenantFlapsExports(t *testing.T) {
 	for i := range n {
 		awaitImport(t, west, ns, name(i), fmt.Sprintf("10.21.3.%d", i))
 	}
-	list, err := clusters.Broker.Dynamic().Resource(records).Namespace(east.BrokerNamespace()).List(t.Context(), metav1.ListOptions{})
+	list, err := clusters.Broker.Dynamic().Resource(records).Namespace(east.BrokerNamespace()).List(t.Context(),
+		metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,14 +131,16 @@ func TestTenantFlapsExports(t *testing.T) {
 // changes are how often objects came and went.
 type changes struct{ added, deleted int }
 
-// countChanges watches the slices that a member imports of some clusters. count ends that and returns what changed since.
+// countChanges watches the slices that a member imports of some clusters. count ends that and returns what changed
+// since.
 func countChanges(t testing.TB, m *testclusterset.Member, namespace string, of ...string) (count func() changes) {
 	t.Helper()
 	return countChangesOf(t, m, endpoints, namespace, mcsv1beta1.LabelSourceCluster+" in ("+strings.Join(of, ",")+")")
 }
 
 // countChangesOf watches the objects of a kind in a namespace, like countChanges.
-func countChangesOf(t testing.TB, m *testclusterset.Member, resource schema.GroupVersionResource, namespace, selector string) (count func() changes) {
+func countChangesOf(t testing.TB, m *testclusterset.Member, resource schema.GroupVersionResource, namespace,
+	selector string) (count func() changes) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	objects, options := m.Dynamic().Resource(resource).Namespace(namespace), metav1.ListOptions{LabelSelector: selector}

@@ -118,7 +118,8 @@ func serve(t testing.TB, m *testclusterset.Member, namespace, name string, addre
 	for _, a := range addresses {
 		endpoints = append(endpoints, testclusterset.Endpoint{Address: a})
 	}
-	m.Put(t, testclusterset.Slice(testclusterset.Service(namespace, name, testclusterset.Port("http", 80)), name+"-"+m.ID, endpoints...))
+	m.Put(t, testclusterset.Slice(testclusterset.Service(namespace, name, testclusterset.Port("http", 80)), name+"-"+m.ID,
+		endpoints...))
 }
 
 // imported returns the addresses of an import, sorted, "none" if there is no import.
@@ -165,17 +166,20 @@ func checkImport(t testing.TB, m *testclusterset.Member, namespace, name, want s
 }
 
 var (
-	imports    = schema.GroupVersionResource{Group: "multicluster.x-k8s.io", Version: "v1beta1", Resource: "serviceimports"}
-	exports    = schema.GroupVersionResource{Group: "multicluster.x-k8s.io", Version: "v1beta1", Resource: "serviceexports"}
+	imports = schema.GroupVersionResource{Group: "multicluster.x-k8s.io", Version: "v1beta1",
+		Resource: "serviceimports"}
+	exports = schema.GroupVersionResource{Group: "multicluster.x-k8s.io", Version: "v1beta1",
+		Resource: "serviceexports"}
 	namespaces = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
 	leases     = schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}
 	endpoints  = schema.GroupVersionResource{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"}
 	services   = schema.GroupVersionResource{Version: "v1", Resource: "services"}
-	records    = schema.GroupVersionResource{Group: "broker.clusterset-dns.io", Version: "v1alpha1", Resource: "exportedservices"}
+	records    = schema.GroupVersionResource{Group: "broker.clusterset-dns.io", Version: "v1alpha1",
+		Resource: "exportedservices"}
 )
 
-// undisturbed watches the imports of a namespace and the imported slices; with clusters only the slices of these. check fails the test if an object was
-// deleted, or a slice lost its last endpoint, in the meantime.
+// undisturbed watches the imports of a namespace and the imported slices; with clusters only the slices of these. check
+// fails the test if an object was deleted, or a slice lost its last endpoint, in the meantime.
 func undisturbed(t testing.TB, m *testclusterset.Member, namespace string, clusters ...string) (check func()) {
 	t.Helper()
 	slicesOf := mcsv1beta1.LabelSourceCluster
@@ -197,8 +201,9 @@ func steady(t testing.TB, m *testclusterset.Member, namespace string, names ...s
 	})
 }
 
-// watchLosses watches the imports of a namespace and the slices of a selector. check fails the test if meanwhile an import that counts was deleted or got
-// another clusterset IP, or a slice lost its last endpoint. It reads the watch up to a mark that it writes last.
+// watchLosses watches the imports of a namespace and the slices of a selector. check fails the test if meanwhile an
+// import that counts was deleted or got another clusterset IP, or a slice lost its last endpoint. It reads the watch up
+// to a mark that it writes last.
 func watchLosses(
 	t testing.TB, m *testclusterset.Member, namespace, slicesOf string, counts func(*unstructured.Unstructured) bool,
 ) (check func()) {
@@ -207,7 +212,8 @@ func watchLosses(
 	lost := make(chan error, 2)
 	for resource, selector := range map[schema.GroupVersionResource]string{imports: "", endpoints: slicesOf} {
 		// Without a version a watch begins with all objects that there are now.
-		w, err := m.Dynamic().Resource(resource).Namespace(namespace).Watch(t.Context(), metav1.ListOptions{LabelSelector: selector})
+		w, err := m.Dynamic().Resource(resource).Namespace(namespace).Watch(t.Context(),
+			metav1.ListOptions{LabelSelector: selector})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -215,7 +221,8 @@ func watchLosses(
 	}
 	return func() {
 		t.Helper()
-		meta := metav1.ObjectMeta{Namespace: namespace, Name: watches.mark, Labels: map[string]string{mcsv1beta1.LabelSourceCluster: markCluster}}
+		meta := metav1.ObjectMeta{Namespace: namespace, Name: watches.mark,
+			Labels: map[string]string{mcsv1beta1.LabelSourceCluster: markCluster}}
 		m.Put(t, &mcsv1beta1.ServiceImport{ObjectMeta: meta, Spec: mcsv1beta1.ServiceImportSpec{
 			Type: mcsv1beta1.Headless, Ports: []mcsv1beta1.ServicePort{},
 		}},

@@ -15,9 +15,10 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
-// A controller, a process of its own, is killed by SIGKILL in the middle of its work, at a write that never arrives. The next one is killed at a write
-// whose answer it does not get. A third one goes on where they ended. What was exported before stays in use here and in the other member, and each service
-// ends as with a controller that was not killed.
+// A controller, a process of its own, is killed by SIGKILL in the middle of its work, at a write that never arrives.
+// The next one is killed at a write whose answer it does not get. A third one goes on where they ended. What was
+// exported before stays in use here and in the other member, and each service ends as with a controller that was not
+// killed.
 func TestControllerIsKilled(t *testing.T) {
 	tier.Nightly(t)
 	const before, count = "before-kill", 10

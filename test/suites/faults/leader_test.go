@@ -29,8 +29,8 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
-// Two instances overlap, as they do in a rollout. Only one writes at a time; the other continues where the first one was stopped, in the
-// middle of its work.
+// Two instances overlap, as they do in a rollout. Only one writes at a time; the other continues where the first one
+// was stopped, in the middle of its work.
 func TestTwoInstances(t *testing.T) {
 	tier.Nightly(t)
 	const ns = "overlap"
@@ -112,7 +112,8 @@ func TestLeaderIsPaused(t *testing.T) {
 	}
 }
 
-// stopIdle pauses a controller that has written nothing for a while: a write that has passed the fence goes out when the process is resumed.
+// stopIdle pauses a controller that has written nothing for a while: a write that has passed the fence goes out when
+// the process is resumed.
 func stopIdle(t *testing.T, p *subprocess.Process, j *journal) {
 	t.Helper()
 	n, wrote := j.len(), time.Now()
@@ -186,8 +187,8 @@ func awaitOutput(t *testing.T, p *subprocess.Process, text string, times int) {
 	})
 }
 
-// CoreDNS is reloaded several times by SIGUSR1 in the middle of an import. Only one controller leads at a time, each service is imported
-// once, and nothing of the earlier controllers is left.
+// CoreDNS is reloaded several times by SIGUSR1 in the middle of an import. Only one controller leads at a time, each
+// service is imported once, and nothing of the earlier controllers is left.
 func TestReload(t *testing.T) {
 	tier.Nightly(t)
 	const ns, count = "reload", 30
@@ -231,7 +232,8 @@ func TestReload(t *testing.T) {
 // created returns the number of requests to create an import in a namespace.
 func created(j *journal, namespace string) (n int) {
 	for _, e := range j.all(0) {
-		if strings.HasPrefix(e.write, http.MethodPost) && strings.HasSuffix(e.write, "/namespaces/"+namespace+"/serviceimports") {
+		if strings.HasPrefix(e.write, http.MethodPost) && strings.HasSuffix(e.write,
+			"/namespaces/"+namespace+"/serviceimports") {
 			n++
 		}
 	}
@@ -260,8 +262,8 @@ type reloadable struct {
 	metrics        *controlplane.Port
 }
 
-// startServer starts the shipped CoreDNS, DNS server and controller in one process, with the rights that are shipped for that. It records
-// the writes in the journal.
+// startServer starts the shipped CoreDNS, DNS server and controller in one process, with the rights that are shipped
+// for that. It records the writes in the journal.
 func startServer(t *testing.T, j *journal) *reloadable {
 	t.Helper()
 	bin, err := server.Program(t.Context(), "coredns")
@@ -275,7 +277,8 @@ func startServer(t *testing.T, j *journal) *reloadable {
 	if err != nil {
 		t.Fatal(err)
 	}
-	local, hub := newAPIProxy(t, west.Config(), j.of("west"), nil), newAPIProxy(t, clusters.Broker.Config(), j.of("west"), nil)
+	local, hub := newAPIProxy(t, west.Config(), j.of("west"), nil),
+		newAPIProxy(t, clusters.Broker.Config(), j.of("west"), nil)
 	s := &reloadable{corefile: filepath.Join(t.TempDir(), "Corefile"), metrics: reserve(t)}
 	s.text = fmt.Sprintf(`clusterset.local:%d {
 	bind 127.0.0.1
@@ -331,7 +334,8 @@ func (s *reloadable) reload(t *testing.T, n int) {
 	awaitOutput(t, s.Process, "leading as", leaders+1)
 }
 
-// mostGoroutines returns the largest of 100 readings: requests start goroutines, and so may a controller that has just begun to lead.
+// mostGoroutines returns the largest of 100 readings: requests start goroutines, and so may a controller that has just
+// begun to lead.
 func (s *reloadable) mostGoroutines(t *testing.T) (most int) {
 	t.Helper()
 	for range 100 {

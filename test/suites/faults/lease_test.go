@@ -15,8 +15,9 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
-// Somebody deletes the heartbeat of a member on the broker, and then those of all. A member that lives makes its own again, and keeps what is left of its
-// TTL until then: neither of two members loses anything in the other (docs/spec/controller.md 8.1).
+// Somebody deletes the heartbeat of a member on the broker, and then those of all. A member that lives makes its own
+// again, and keeps what is left of its TTL until then: neither of two members loses anything in the other
+// (docs/spec/controller.md 8.1).
 func TestHeartbeatsAreDeleted(t *testing.T) {
 	tier.Nightly(t)
 	const ns = "leases"
@@ -30,13 +31,15 @@ func TestHeartbeatsAreDeleted(t *testing.T) {
 	}
 	e.awaitHeartbeat("west")
 	w.awaitHeartbeat("east")
-	// Without a Lease the time since the start of a controller must not count for the silence of others, so it has to be long enough.
+	// Without a Lease the time since the start of a controller must not count for the silence of others, so it has to be
+	// long enough.
 	known := time.Now()
 	until.True(t, "more than a TTL after the start", func() bool { return time.Since(known) > ttl+ttl/2 })
 	inEast, inWest := undisturbed(t, east, ns), undisturbed(t, west, ns)
 	last := awaitRenewal(t, west, nil)
 	last = awaitRenewal(t, west, last) // so the next one is seconds away
-	if err := clusters.Broker.Dynamic().Resource(leases).Namespace(west.BrokerNamespace()).Delete(t.Context(), broker.HeartbeatName, metav1.DeleteOptions{}); err != nil {
+	if err := clusters.Broker.Dynamic().Resource(leases).Namespace(west.BrokerNamespace()).Delete(t.Context(),
+		broker.HeartbeatName, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	awaitRenewal(t, west, awaitRenewal(t, west, last))
@@ -56,7 +59,8 @@ func TestHeartbeatsAreDeleted(t *testing.T) {
 func awaitRenewal(t *testing.T, m *testclusterset.Member, last any) (renewed any) {
 	t.Helper()
 	until.OK(t, "heartbeat of "+m.ID, func(ctx context.Context) error {
-		l, err := clusters.Broker.Dynamic().Resource(leases).Namespace(m.BrokerNamespace()).Get(ctx, broker.HeartbeatName, metav1.GetOptions{})
+		l, err := clusters.Broker.Dynamic().Resource(leases).Namespace(m.BrokerNamespace()).Get(ctx, broker.HeartbeatName,
+			metav1.GetOptions{})
 		if err != nil {
 			return err
 		}

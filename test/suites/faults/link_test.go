@@ -25,8 +25,9 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
-// While the broker is away, a member removes nothing, its own endpoints stay up to date, and conditions and metrics give the reason
-// (docs/spec/controller.md 5, docs/spec/controller.md 8). When it is back, every member gets the changes of the meantime.
+// While the broker is away, a member removes nothing, its own endpoints stay up to date, and conditions and metrics
+// give the reason (docs/spec/controller.md 5, docs/spec/controller.md 8). When it is back, every member gets the
+// changes of the meantime.
 func TestBrokerIsAway(t *testing.T) {
 	tier.Nightly(t)
 	for _, tt := range []struct {
@@ -89,8 +90,8 @@ func TestBrokerIsAway(t *testing.T) {
 	}
 }
 
-// The broker has two API servers behind one address, over one etcd. One after the other is killed and comes back, while a member changes five times a second:
-// changes go on, and no member removes anything.
+// The broker has two API servers behind one address, over one etcd. One after the other is killed and comes back, while
+// a member changes five times a second: changes go on, and no member removes anything.
 func TestOneOfTwoAPIServers(t *testing.T) {
 	tier.Nightly(t)
 	const ns = "available"
@@ -128,15 +129,17 @@ func TestOneOfTwoAPIServers(t *testing.T) {
 	second.Kill()
 	connected()
 	made, median, p99 := often.end()
-	outages.Took(t, "F35", p99, 3*time.Second, fmt.Sprintf("p99 until %d exports and changes of endpoints were answered, half of them in %.2g s", made, median.Seconds()))
+	outages.Took(t, "F35", p99, 3*time.Second, fmt.Sprintf(
+		"p99 until %d exports and changes of endpoints were answered, half of them in %.2g s", made, median.Seconds()))
 	askEast.end("F35")
 	askWest.end("F35")
 	inEast()
 	inWest()
 }
 
-// The broker can be read and takes no writes, or not those of one kind. Nothing is withdrawn, be there two members, but an export that is behind is a last
-// resort. Without heartbeats the reason is given (docs/spec/controller.md 8.2, docs/spec/controller.md 8.3).
+// The broker can be read and takes no writes, or not those of one kind. Nothing is withdrawn, be there two members, but
+// an export that is behind is a last resort. Without heartbeats the reason is given (docs/spec/controller.md 8.2,
+// docs/spec/controller.md 8.3).
 func TestBrokerTakesNoWrites(t *testing.T) {
 	tier.Nightly(t)
 	for _, tt := range []struct {
@@ -145,7 +148,8 @@ func TestBrokerTakesNoWrites(t *testing.T) {
 		denied              []admissionv1.NamedRuleWithOperations
 	}{
 		{name: "of any kind", namespace: "unwritable", denied: writesOf("*", "*/*")},
-		{name: "of heartbeats", namespace: "unwritable-leases", exports: true, denied: writesOf(leases.Group, leases.Resource)},
+		{name: "of heartbeats", namespace: "unwritable-leases", exports: true,
+			denied: writesOf(leases.Group, leases.Resource)},
 		{name: "of exports", namespace: "unwritable-exports", heartbeats: true, denied: append(
 			writesOf(records.Group, records.Resource), writesOf(endpoints.Group, endpoints.Resource)...)},
 	} {
@@ -216,7 +220,8 @@ func awaitRenewals(t *testing.T, d time.Duration) {
 	begin := time.Now()
 	for _, m := range clusters.Members {
 		until.OK(t, "heartbeats of "+m.ID, func(ctx context.Context) error {
-			lease, err := clusters.Broker.Dynamic().Resource(leases).Namespace(m.BrokerNamespace()).Get(ctx, broker.HeartbeatName, metav1.GetOptions{})
+			lease, err := clusters.Broker.Dynamic().Resource(leases).Namespace(m.BrokerNamespace()).Get(ctx,
+				broker.HeartbeatName, metav1.GetOptions{})
 			if err != nil {
 				return err
 			}
@@ -230,8 +235,8 @@ func awaitRenewals(t *testing.T, d time.Duration) {
 	}
 }
 
-// The broker takes no writes of one member. That looks like a member that is dead: after the TTL the other removes its endpoints. It keeps what it had itself,
-// and its own endpoints are current (docs/spec/controller.md 8.3).
+// The broker takes no writes of one member. That looks like a member that is dead: after the TTL the other removes its
+// endpoints. It keeps what it had itself, and its own endpoints are current (docs/spec/controller.md 8.3).
 func TestBrokerTakesWritesOfOne(t *testing.T) {
 	tier.Nightly(t)
 	const ns = "one-writes"
@@ -349,9 +354,9 @@ func thawBroker(t *testing.T) {
 	}
 }
 
-// One member is cut off. After the TTL the others remove its endpoints, but its older export still decides the properties of the import;
-// the endpoints are back with its next heartbeat, which comes after all that changed meanwhile. The member that is cut off removes nothing
-// (docs/spec/controller.md 8).
+// One member is cut off. After the TTL the others remove its endpoints, but its older export still decides the
+// properties of the import; the endpoints are back with its next heartbeat, which comes after all that changed
+// meanwhile. The member that is cut off removes nothing (docs/spec/controller.md 8).
 func TestMemberIsCutOff(t *testing.T) {
 	tier.Nightly(t)
 	const ns = "cut"
@@ -413,8 +418,8 @@ func TestMemberIsCutOff(t *testing.T) {
 	inEast()
 }
 
-// The controller of a member does not run for longer than the TTL. Its next instance has what changed meanwhile written, and what was withdrawn deleted, before
-// its first heartbeat (docs/spec/controller.md 8.2).
+// The controller of a member does not run for longer than the TTL. Its next instance has what changed meanwhile
+// written, and what was withdrawn deleted, before its first heartbeat (docs/spec/controller.md 8.2).
 func TestControllerIsDownForLong(t *testing.T) {
 	tier.Nightly(t)
 	const ns, other = "down-for-long", "down-for-long-withdrawn"
@@ -442,7 +447,8 @@ func TestControllerIsDownForLong(t *testing.T) {
 	returned := countChanges(t, west, ns, "east")
 	written := watchReturn(t, east)
 	askWest.change("east", "10.21.0.2")
-	run(t, east, func(c *controller.Config) { c.QPS, c.Burst = 10, 5 }) // the exports take longer than until the first heartbeat
+	// the exports take longer than until the first heartbeat
+	run(t, east, func(c *controller.Config) { c.QPS, c.Burst = 10, 5 })
 	awaitImport(t, west, ns, "web", "10.21.0.2 10.22.0.1")
 	awaitImport(t, west, other, "db", "none")
 	written(many + 1 + 2) // with the record and the slice that are deleted
@@ -454,7 +460,8 @@ func TestControllerIsDownForLong(t *testing.T) {
 	ofWest()
 }
 
-// many is how many further services [exportMany] exports: writing them takes long enough for a heartbeat to come between.
+// many is how many further services [exportMany] exports: writing them takes long enough for a heartbeat to come
+// between.
 const many = 30
 
 // exportMany makes east export some services, each with one endpoint.
@@ -473,8 +480,8 @@ func awaitMany(t testing.TB, m *testclusterset.Member, namespace, address string
 	}
 }
 
-// watchReturn watches what a member writes to the broker. check waits until it has written or deleted so many records and slices, and fails the test if one was
-// written after its heartbeat.
+// watchReturn watches what a member writes to the broker. check waits until it has written or deleted so many records
+// and slices, and fails the test if one was written after its heartbeat.
 func watchReturn(t testing.TB, m *testclusterset.Member) (check func(objects int)) {
 	t.Helper()
 	var mu sync.Mutex

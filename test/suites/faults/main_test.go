@@ -1,6 +1,6 @@
-// Package faults tests a clusterset while something is broken: the broker is down, restored, emptied or replaced by another one, a member
-// is cut off or its heartbeats stop, a controller crashes, is paused or reloaded. No fault may remove anything that is in use, and after
-// the fault every object has to be up to date.
+// Package faults tests a clusterset while something is broken: the broker is down, restored, emptied or replaced by
+// another one, a member is cut off or its heartbeats stop, a controller crashes, is paused or reloaded. No fault may
+// remove anything that is in use, and after the fault every object has to be up to date.
 package faults
 
 import (
@@ -30,8 +30,8 @@ var (
 	east, west *testclusterset.Member
 )
 
-// localEnv is an environment variable that makes this program a controller. Its value is the kubeconfig of the cluster; the value of
-// brokerEnv is the kubeconfig of the broker.
+// localEnv is an environment variable that makes this program a controller. Its value is the kubeconfig of the cluster;
+// the value of brokerEnv is the kubeconfig of the broker.
 const (
 	localEnv  = "CLUSTERSET_TEST_LOCAL"
 	brokerEnv = "CLUSTERSET_TEST_BROKER"
@@ -77,15 +77,19 @@ func withClusterset(run func() int) (code int, err error) {
 // join joins both members to the broker, or repairs their membership.
 func join(ctx context.Context) error {
 	for _, m := range clusters.Members {
-		if _, err := m.Join(ctx, func(o *admin.JoinOptions) { o.VIPCIDR, o.ReplaceBroker = admin.VIPAuto, true }); err != nil {
+		if _, err := m.Join(ctx, func(o *admin.JoinOptions) {
+			o.VIPCIDR, o.ReplaceBroker = admin.VIPAuto,
+				true
+		}); err != nil {
 			return err
 		}
 	}
 	return dropParameters(ctx, clusters.Members...)
 }
 
-// dropParameters unbinds the policy whose parameters are Members. An API server finds custom kinds only half a minute after its start, and
-// until then denies each request that such a policy decides about; these tests start the broker often.
+// dropParameters unbinds the policy whose parameters are Members. An API server finds custom kinds only half a minute
+// after its start, and until then denies each request that such a policy decides about; these tests start the broker
+// often.
 func dropParameters(ctx context.Context, of ...*testclusterset.Member) error {
 	var bindings []runtime.Object
 	for _, m := range of {
@@ -128,8 +132,8 @@ const (
 	ttl   = 15 * time.Second
 )
 
-// via writes a copy of a kubeconfig and its token with another server, and returns its path. ca is the CA certificate of that server, nil
-// for the same one.
+// via writes a copy of a kubeconfig and its token with another server, and returns its path. ca is the CA certificate
+// of that server, nil for the same one.
 func via(t testing.TB, kubeconfig, server string, ca []byte) string {
 	t.Helper()
 	dir := t.TempDir()

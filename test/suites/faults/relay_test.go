@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// A relay is a TCP proxy of an API server that can be cut. Of several API servers it takes the first that accepts connections.
+// A relay is a TCP proxy of an API server that can be cut. Of several API servers it takes the first that accepts
+// connections.
 type relay struct {
 	listener net.Listener
 	targets  []string // host and port

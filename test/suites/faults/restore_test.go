@@ -25,8 +25,9 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
-// An administrator restores the etcd of the broker from a snapshot. No import loses an endpoint or its clusterset IP. Withdrawn
-// exports stay so. Members write lost objects again, and new objects with versions of before arrive (docs/spec/controller.md 8.5).
+// An administrator restores the etcd of the broker from a snapshot. No import loses an endpoint or its clusterset IP.
+// Withdrawn exports stay so. Members write lost objects again, and new objects with versions of before arrive
+// (docs/spec/controller.md 8.5).
 func TestBrokerSnapshotIsRestored(t *testing.T) {
 	tier.Nightly(t)
 	for n, tt := range []struct {
@@ -142,8 +143,8 @@ func (s *snapshotted) awaitState(m *testclusterset.Member, address string) {
 	awaitImport(s.t, m, s.ns, "withdrawn", withdrawn)
 }
 
-// restore restores the snapshot. East reaches the broker first, and exports another service. West reaches it when its versions are higher than
-// all that were there before.
+// restore restores the snapshot. East reaches the broker first, and exports another service. West reaches it when its
+// versions are higher than all that were there before.
 func (s *snapshotted) restore(bump uint64, restart bool) {
 	seen := newestVersion(s.t)
 	for _, l := range s.links {
@@ -182,7 +183,8 @@ func (s *snapshotted) check() {
 	for _, m := range clusters.Members {
 		s.awaitState(m, "10.21.0.9")
 	}
-	if ip := awaitIPs(s.t, s.ns, "old", map[bool]string{false: "10.21.0.1 10.22.0.1", true: "10.21.0.2 10.22.0.1"}[s.many]); ip != s.ip {
+	if ip := awaitIPs(s.t, s.ns, "old", map[bool]string{false: "10.21.0.1 10.22.0.1",
+		true: "10.21.0.2 10.22.0.1"}[s.many]); ip != s.ip {
 		s.t.Errorf("clusterset IP %s, want %s", ip, s.ip)
 	}
 	for _, check := range s.steady {
@@ -190,8 +192,9 @@ func (s *snapshotted) check() {
 	}
 }
 
-// West changes an endpoint and puts it back; east, cut off from the broker, sees the change alone. The broker is restored to before both while west
-// restarts: what it has is right, but older than what east has, so west writes it again (docs/spec/controller.md 8.5).
+// West changes an endpoint and puts it back; east, cut off from the broker, sees the change alone. The broker is
+// restored to before both while west restarts: what it has is right, but older than what east has, so west writes it
+// again (docs/spec/controller.md 8.5).
 func TestPutBackBeforeARestore(t *testing.T) {
 	tier.All(t)
 	const ns, name = "putback", "web"
@@ -222,11 +225,13 @@ func awaitTaken(t *testing.T, m *testclusterset.Member) {
 	t.Helper()
 	begin := time.Now().UnixMicro()
 	until.OK(t, "the note of a heartbeat", func(ctx context.Context) error {
-		note, err := m.Dynamic().Resource(leases).Namespace(wellknown.ControllerNamespace).Get(ctx, wellknown.HeartbeatLease, metav1.GetOptions{})
+		note, err := m.Dynamic().Resource(leases).Namespace(wellknown.ControllerNamespace).Get(ctx, wellknown.HeartbeatLease,
+			metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
-		if stamp, err := strconv.ParseInt(note.GetAnnotations()[wellknown.AnnotationTaken], 10, 64); err != nil || stamp < begin {
+		if stamp, err := strconv.ParseInt(note.GetAnnotations()[wellknown.AnnotationTaken], 10, 64); err != nil ||
+			stamp < begin {
 			return fmt.Errorf("taken %d, want %d: %w", stamp, begin, err)
 		}
 		return nil
@@ -249,8 +254,10 @@ func followAll(t *testing.T) {
 	of := func(resource string) schema.GroupVersionResource {
 		return schema.GroupVersionResource{Group: records.Group, Version: records.Version, Resource: resource}
 	}
-	for _, kind := range []schema.GroupVersionResource{namespaces, leases, endpoints, records, of("members"), of("inventories")} {
-		if _, err := clusters.Broker.Dynamic().Resource(kind).List(t.Context(), metav1.ListOptions{ResourceVersion: "0"}); err != nil {
+	for _, kind := range []schema.GroupVersionResource{namespaces, leases, endpoints, records, of("members"),
+		of("inventories")} {
+		if _, err := clusters.Broker.Dynamic().Resource(kind).List(t.Context(),
+			metav1.ListOptions{ResourceVersion: "0"}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -261,7 +268,8 @@ func writeUpTo(t *testing.T, version uint64) {
 	t.Helper()
 	for n := 0; newestVersion(t) <= version; n++ {
 		written := &corev1.ConfigMap{
-			ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "writes"}, Data: map[string]string{"n": fmt.Sprint(n)},
+			ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "writes"},
+			Data:       map[string]string{"n": fmt.Sprint(n)},
 		}
 		if err := clusters.Broker.Apply(t.Context(), written); err != nil {
 			t.Fatal(err)
@@ -269,8 +277,8 @@ func writeUpTo(t *testing.T, version uint64) {
 	}
 }
 
-// The broker gets an empty etcd, and all clusters join again. It is another broker then, so everything is frozen until the join
-// (docs/spec/controller.md 8.7).
+// The broker gets an empty etcd, and all clusters join again. It is another broker then, so everything is frozen until
+// the join (docs/spec/controller.md 8.7).
 func TestBrokerIsWiped(t *testing.T) {
 	tier.Nightly(t)
 	for _, restart := range []bool{false, true} {
@@ -317,11 +325,13 @@ func TestBrokerIsWiped(t *testing.T) {
 	}
 }
 
-// Somebody deletes a CRD of the broker, and with it all objects of the kind, and initializes the broker again. Imports lose no endpoint and no clusterset IP,
-// also in a controller that starts meanwhile. What ended before stays so, and what ends meanwhile ends after it (docs/spec/controller.md 8.6).
+// Somebody deletes a CRD of the broker, and with it all objects of the kind, and initializes the broker again. Imports
+// lose no endpoint and no clusterset IP, also in a controller that starts meanwhile. What ended before stays so, and
+// what ends meanwhile ends after it (docs/spec/controller.md 8.6).
 func TestBrokerKindIsDeleted(t *testing.T) {
 	tier.Nightly(t)
-	for name, manifest := range map[string][]byte{"records": crd.ExportedServices, "inventories": crd.Inventories, "members": crd.Members} {
+	for name, manifest := range map[string][]byte{"records": crd.ExportedServices, "inventories": crd.Inventories,
+		"members": crd.Members} {
 		t.Run(name, func(t *testing.T) {
 			ns := "broker-kind-" + name
 			for _, name := range []string{"web", "withdrawn", "ends"} {
@@ -372,8 +382,9 @@ func TestBrokerKindIsDeleted(t *testing.T) {
 	}
 }
 
-// The broker is restored to before west joined anew with another account, so it rejects the credential of west. West is silent for others, keeps what it
-// imports, and is as before once it has joined again (docs/spec/controller.md 7.4, docs/spec/controller.md 8.2).
+// The broker is restored to before west joined anew with another account, so it rejects the credential of west. West is
+// silent for others, keeps what it imports, and is as before once it has joined again (docs/spec/controller.md 7.4,
+// docs/spec/controller.md 8.2).
 func TestRejoinIsRestored(t *testing.T) {
 	tier.Nightly(t)
 	const ns = "account"
@@ -391,7 +402,8 @@ func TestRejoinIsRestored(t *testing.T) {
 	ofAlone, inWest := steady(t, east, ns, "alone"), undisturbed(t, west, ns)
 	saved := saveBroker(t)
 	accounts := clusters.Broker.Dynamic().Resource(schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"})
-	if err := accounts.Namespace(west.BrokerNamespace()).Delete(t.Context(), broker.ServiceAccount, metav1.DeleteOptions{}); err != nil {
+	if err := accounts.Namespace(west.BrokerNamespace()).Delete(t.Context(), broker.ServiceAccount,
+		metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	w.awaitMetric("frozen", "credential", 1)

@@ -22,13 +22,15 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
-// A member loses the right to read its EndpointSlices. It says that it is blind: for the others it is silent at once, what only it serves, headless too, is a last resort, and
-// its endpoints are back when it sees them again and has written them (docs/spec/controller.md 8.1, docs/spec/controller.md 8.2).
+// A member loses the right to read its EndpointSlices. It says that it is blind: for the others it is silent at once,
+// what only it serves, headless too, is a last resort, and its endpoints are back when it sees them again and has
+// written them (docs/spec/controller.md 8.1, docs/spec/controller.md 8.2).
 func TestMemberIsBlind(t *testing.T) {
 	const ns = "blind"
 	export(t, east, ns, "web", "10.21.0.1")
 	alone := testclusterset.Headless(ns, "alone", testclusterset.Port("http", 80))
-	east.Put(t, alone, testclusterset.Slice(alone, "alone-east", testclusterset.Endpoint{Address: "10.21.0.9"}), testclusterset.Export(ns, "alone"))
+	east.Put(t, alone, testclusterset.Slice(alone, "alone-east", testclusterset.Endpoint{Address: "10.21.0.9"}),
+		testclusterset.Export(ns, "alone"))
 	export(t, west, ns, "web", "10.22.0.1")
 	e, w := run(t, east), run(t, west)
 	awaitImport(t, west, ns, "web", "10.21.0.1 10.22.0.1")
@@ -102,14 +104,16 @@ func TestBlindFlaps(t *testing.T) {
 	}
 	awaitImport(t, west, ns, "web", "10.22.0.1")
 	if c := imported(); c.added > int(elapsed/ttl)+1 || c.deleted == 0 {
-		t.Errorf("its slices were added %d times in %s and deleted %d times, want at most once in a TTL of %s", c.added, elapsed, c.deleted, ttl)
+		t.Errorf("its slices were added %d times in %s and deleted %d times, want at most once in a TTL of %s", c.added,
+			elapsed, c.deleted, ttl)
 	}
 }
 
 // revoke takes the rights to list and to watch a resource off the controller of a member, until restore is called.
 func revoke(t *testing.T, m *testclusterset.Member, resource string) (restore func()) {
 	t.Helper()
-	roles := m.Dynamic().Resource(schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles"})
+	roles := m.Dynamic().Resource(schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1",
+		Resource: "clusterroles"})
 	object, err := roles.Get(t.Context(), "clusterset-controller", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -128,15 +132,16 @@ func revoke(t *testing.T, m *testclusterset.Member, resource string) (restore fu
 	blind := *role.DeepCopy()
 	for i, rule := range blind.Rules {
 		if slices.Contains(rule.Resources, resource) {
-			blind.Rules[i].Verbs = slices.DeleteFunc(slices.Clone(rule.Verbs), func(v string) bool { return v == "list" || v == "watch" })
+			blind.Rules[i].Verbs = slices.DeleteFunc(slices.Clone(rule.Verbs),
+				func(v string) bool { return v == "list" || v == "watch" })
 		}
 	}
 	update(blind)
 	return func() { t.Helper(); update(role) }
 }
 
-// A member was away for longer than its TTL. The broker rejects one of its slices, or answers that with an error. The member returns with all other services;
-// the old endpoint of this one is a last resort (docs/spec/controller.md 8.2).
+// A member was away for longer than its TTL. The broker rejects one of its slices, or answers that with an error. The
+// member returns with all other services; the old endpoint of this one is a last resort (docs/spec/controller.md 8.2).
 func TestExportIsBehind(t *testing.T) {
 	for _, tt := range []struct {
 		name, namespace, why string
@@ -148,7 +153,8 @@ func TestExportIsBehind(t *testing.T) {
 			denied[0].ResourceNames = slices
 			return denyWrites(t, "east", denied)
 		}},
-		{name: "failing webhook", nightly: true, namespace: "behind-webhook", why: "other clusters have an older state", deny: failWrites},
+		{name: "failing webhook", nightly: true, namespace: "behind-webhook", why: "other clusters have an older state",
+			deny: failWrites},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if tt.nightly {
@@ -193,14 +199,16 @@ func TestExportIsBehind(t *testing.T) {
 	}
 }
 
-// failWrites makes the broker answer writes of these slices with status 500, until allow is called: a webhook that has to admit them cannot be reached.
+// failWrites makes the broker answer writes of these slices with status 500, until allow is called: a webhook that has
+// to admit them cannot be reached.
 func failWrites(t *testing.T, names []string) (allow func()) {
 	t.Helper()
 	webhook := &admissionv1.ValidatingWebhookConfiguration{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "admissionregistration.k8s.io/v1", Kind: "ValidatingWebhookConfiguration"},
 		ObjectMeta: metav1.ObjectMeta{Name: "unreachable"},
 		Webhooks: []admissionv1.ValidatingWebhook{{
-			Name: "unreachable.clusterset-dns.io", ClientConfig: admissionv1.WebhookClientConfig{URL: new("https://127.0.0.1:1/")},
+			Name: "unreachable.clusterset-dns.io", ClientConfig: admissionv1.WebhookClientConfig{URL: new(
+				"https://127.0.0.1:1/")},
 			Rules: []admissionv1.RuleWithOperations{writesOf(endpoints.Group, endpoints.Resource)[0].RuleWithOperations},
 			MatchConditions: []admissionv1.MatchCondition{{
 				Name: "names", Expression: "request.name in ['" + strings.Join(names, "', '") + "']",

@@ -12,8 +12,9 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
-// Endpoints of a service get addresses outside of the networks that the member has declared, as on new nodes. These are left out and reported; those that come
-// with them are imported, and what was there stays (docs/spec/controller.md 3.4).
+// Endpoints of a service get addresses outside of the networks that the member has declared, as on new nodes. These are
+// left out and reported; those that come with them are imported, and what was there stays (docs/spec/controller.md
+// 3.4).
 func TestUndeclaredAddresses(t *testing.T) {
 	tier.Nightly(t)
 	const ns = "undeclared"

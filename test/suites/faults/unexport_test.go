@@ -23,8 +23,9 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
-// One of many exports is withdrawn. It takes effect at once, but for DNS (docs/spec/controller.md 3.2, docs/spec/controller.md 8.6,
-// docs/spec/dns.md 6.9), and the others stay. docs/controller.md has the times that are measured here.
+// One of many exports is withdrawn. It takes effect at once, but for DNS (docs/spec/controller.md 3.2,
+// docs/spec/controller.md 8.6, docs/spec/dns.md 6.9), and the others stay. docs/controller.md has the times that are
+// measured here.
 func TestUnexport(t *testing.T) {
 	const ns = "unexport"
 	var names []string
@@ -49,13 +50,16 @@ func TestUnexport(t *testing.T) {
 	awaitImport(t, west, ns, names[0], "none")
 	removed := time.Since(begin)
 	servers[west.ID].Answers(t, names[0]+"."+ns, dns.TypeA, "NXDOMAIN")
-	outages.Measured(t, "F23", "one of many exports deleted: withdrawn after %.1f s, import removed after %.1f s, no longer answered after %.1f s",
+	outages.Measured(
+		t, "F23",
+		"one of many exports deleted: withdrawn after %.1f s, import removed after %.1f s, no longer answered after %.1f s",
 		withdrawn.Seconds(), removed.Seconds(), time.Since(begin).Seconds())
 	other.end("F23")
 	inWest()
 }
 
-// A thousand exports of a namespace end at once. Other members lose the endpoints of each before its import, and all of them (docs/spec/controller.md 3.2).
+// A thousand exports of a namespace end at once. Other members lose the endpoints of each before its import, and all of
+// them (docs/spec/controller.md 3.2).
 func TestThousandUnexports(t *testing.T) {
 	tier.Nightly(t)
 	const ns, n = "thousand", 1000
@@ -66,7 +70,8 @@ func TestThousandUnexports(t *testing.T) {
 	for i := range n {
 		applying.Go(func() error {
 			service := testclusterset.Service(ns, fmt.Sprintf("web-%d", i), testclusterset.Port("http", 80))
-			slice := testclusterset.Slice(service, service.Name, testclusterset.Endpoint{Address: fmt.Sprintf("10.21.%d.%d", 4+i/250, 1+i%250)})
+			slice := testclusterset.Slice(service, service.Name,
+				testclusterset.Endpoint{Address: fmt.Sprintf("10.21.%d.%d", 4+i/250, 1+i%250)})
 			return east.Apply(t.Context(), service, slice, testclusterset.Export(ns, service.Name))
 		})
 	}
@@ -97,12 +102,15 @@ func TestThousandUnexports(t *testing.T) {
 	slices, gone := deletions(t, endpoints, ns, version, n), deletions(t, imports, ns, version, n)
 	begin := time.Now()
 	until.OK(t, "the end of all exports", func(ctx context.Context) error { // a request may take no longer than a minute
-		return east.Dynamic().Resource(exports).Namespace(ns).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
+		return east.Dynamic().Resource(exports).Namespace(ns).DeleteCollection(ctx, metav1.DeleteOptions{},
+			metav1.ListOptions{})
 	})
 	await(endpoints, 0)
 	removed := time.Since(begin)
 	await(imports, 0)
-	outages.Measured(t, "F23", "%d exports deleted at once: the last endpoint removed after %.1f s, the last import after %.1f s", n, removed.Seconds(), time.Since(begin).Seconds())
+	outages.Measured(
+		t, "F23", "%d exports deleted at once: the last endpoint removed after %.1f s, the last import after %.1f s", n,
+		removed.Seconds(), time.Since(begin).Seconds())
 	endpointsAt, importAt := <-slices, <-gone
 	for service, at := range importAt {
 		if first := endpointsAt[service]; first == 0 || first > at {
@@ -114,10 +122,12 @@ func TestThousandUnexports(t *testing.T) {
 	}
 }
 
-// deletions watches a kind in west from a version on. It sends the versions of the first n deletions, by the name of the service.
+// deletions watches a kind in west from a version on. It sends the versions of the first n deletions, by the name of
+// the service.
 func deletions(t *testing.T, kind schema.GroupVersionResource, namespace, from string, n int) <-chan map[string]uint64 {
 	t.Helper()
-	w, err := west.Dynamic().Resource(kind).Namespace(namespace).Watch(t.Context(), metav1.ListOptions{ResourceVersion: from})
+	w, err := west.Dynamic().Resource(kind).Namespace(namespace).Watch(t.Context(),
+		metav1.ListOptions{ResourceVersion: from})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +137,8 @@ func deletions(t *testing.T, kind schema.GroupVersionResource, namespace, from s
 		all := make(map[string]uint64)
 		for event := range w.ResultChan() {
 			if o, ok := event.Object.(*unstructured.Unstructured); ok && event.Type == watch.Deleted {
-				all[cmp.Or(o.GetLabels()[mcsv1beta1.LabelServiceName], o.GetName())] = apiserver.VersionNumber(o.GetResourceVersion())
+				all[cmp.Or(o.GetLabels()[mcsv1beta1.LabelServiceName],
+					o.GetName())] = apiserver.VersionNumber(o.GetResourceVersion())
 			}
 			if len(all) == n {
 				break

@@ -24,7 +24,8 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
-// awaitIPs waits until the imports of a service in both members have these endpoints and one clusterset IP, the same, and returns it.
+// awaitIPs waits until the imports of a service in both members have these endpoints and one clusterset IP, the same,
+// and returns it.
 func awaitIPs(t *testing.T, namespace, name, endpoints string) (ip string) {
 	t.Helper()
 	until.OK(t, fmt.Sprintf("a clusterset IP of %s/%s", namespace, name), func(ctx context.Context) error {
@@ -47,8 +48,9 @@ func awaitIPs(t *testing.T, namespace, name, endpoints string) (ip string) {
 	return ip
 }
 
-// docs/spec/controller.md 5.7: the clusterset IP of a service stays when the claiming member ends its export and deletes the
-// namespace. It stays when the broker is restored to before the claim, and that member's controller restarts.
+// docs/spec/controller.md 5.7: the clusterset IP of a service stays when the claiming member ends its export and
+// deletes the namespace. It stays when the broker is restored to before the claim, and that member's controller
+// restarts.
 func TestClaimsStay(t *testing.T) {
 	tier.Nightly(t)
 	const ns = "claims"
@@ -83,22 +85,30 @@ func TestClaimsStay(t *testing.T) {
 	}
 
 	east.Drop(t, testclusterset.Namespace(ns))
-	until.OK(t, "no import in east", func(ctx context.Context) error { return testclusterset.Gone(east.Import(ctx, ns, "shared")) })
+	until.OK(t, "no import in east", func(ctx context.Context) error {
+		return testclusterset.Gone(east.Import(ctx, ns,
+			"shared"))
+	})
 	awaitImport(t, west, ns, "shared", "10.22.0.1")
-	if imp, err := west.Import(t.Context(), ns, "shared"); err != nil || len(imp.Spec.IPs) != 1 || imp.Spec.IPs[0] != first {
+	if imp, err := west.Import(t.Context(), ns, "shared"); err != nil || len(imp.Spec.IPs) != 1 ||
+		imp.Spec.IPs[0] != first {
 		t.Errorf("import of shared in west is %v (%v) without the namespace in east, want %s", imp, err, first)
 	}
 }
 
-// The broker is restored to before west added a network and a VIP CIDR, and before its quota was raised. Imports lose no endpoint and no clusterset IP, also
-// with a restarted controller, and west reports that it has to join again. What policies and quota of the broker deny is listed as behind, and follows
-// after that (docs/spec/controller.md 3.6, docs/spec/controller.md 7.4).
+// The broker is restored to before west added a network and a VIP CIDR, and before its quota was raised. Imports lose
+// no endpoint and no clusterset IP, also with a restarted controller, and west reports that it has to join again. What
+// policies and quota of the broker deny is listed as behind, and follows after that (docs/spec/controller.md 3.6,
+// docs/spec/controller.md 7.4).
 func TestJoinIsRestored(t *testing.T) {
 	tier.Nightly(t)
 	const ns, pods = "rejoined", "10.77.0.0/16"
 	joinWest := func(vip string, networks ...string) {
 		t.Helper()
-		if _, err := west.Join(t.Context(), func(o *admin.JoinOptions) { o.VIPCIDR, o.PodCIDRs = vip, append(o.PodCIDRs, networks...) }); err != nil {
+		if _, err := west.Join(t.Context(), func(o *admin.JoinOptions) {
+			o.VIPCIDR, o.PodCIDRs = vip,
+				append(o.PodCIDRs, networks...)
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -152,25 +162,30 @@ func TestJoinIsRestored(t *testing.T) {
 	}
 }
 
-// limitSlices lets a member have so many slices more on the broker than it has. It writes the status of the quota, as the controller of quotas does.
+// limitSlices lets a member have so many slices more on the broker than it has. It writes the status of the quota, as
+// the controller of quotas does.
 func limitSlices(t *testing.T, m *testclusterset.Member, more int) {
 	t.Helper()
-	list, err := clusters.Broker.Dynamic().Resource(endpoints).Namespace(m.BrokerNamespace()).List(t.Context(), metav1.ListOptions{})
+	list, err := clusters.Broker.Dynamic().Resource(endpoints).Namespace(m.BrokerNamespace()).List(t.Context(),
+		metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	of := func(n int) corev1.ResourceList {
-		return corev1.ResourceList{"count/endpointslices.discovery.k8s.io": *resource.NewQuantity(int64(n), resource.DecimalSI)}
+		return corev1.ResourceList{"count/endpointslices.discovery.k8s.io": *resource.NewQuantity(int64(n),
+			resource.DecimalSI)}
 	}
 	if err := clusters.Broker.Apply(t.Context(), &corev1.ResourceQuota{
-		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ResourceQuota"}, ObjectMeta: metav1.ObjectMeta{Namespace: m.BrokerNamespace(), Name: "member"},
-		Status: corev1.ResourceQuotaStatus{Hard: of(len(list.Items) + more), Used: of(len(list.Items))},
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ResourceQuota"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: m.BrokerNamespace(), Name: "member"},
+		Status:     corev1.ResourceQuotaStatus{Hard: of(len(list.Items) + more), Used: of(len(list.Items))},
 	}); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// awaitBehind waits until the inventory of a member marks an export as behind, and the message of its condition has the text why.
+// awaitBehind waits until the inventory of a member marks an export as behind, and the message of its condition has the
+// text why.
 func awaitBehind(t *testing.T, m *testclusterset.Member, namespace, name, why string) {
 	t.Helper()
 	until.OK(t, name+" of "+m.ID+" is behind", func(ctx context.Context) error {

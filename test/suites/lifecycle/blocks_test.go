@@ -9,8 +9,8 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/tier"
 )
 
-// TestBlocks has server blocks with different sources, one of which is never available, a block with two zones, and two blocks of one
-// zone that a view separates.
+// TestBlocks has server blocks with different sources, one of which is never available, a block with two zones, and two
+// blocks of one zone that a view separates.
 func TestBlocks(t *testing.T) {
 	tier.All(t)
 	ns := namespace(t, "blocks")
@@ -73,8 +73,8 @@ viewed.example.:{port} {
 	awaitReady(t, ready, false)
 }
 
-// TestBlocksListTogether starts two blocks, of which the first waits for an API server behind a gate. The second one lists its objects
-// meanwhile: the gate opens only when it has.
+// TestBlocksListTogether starts two blocks, of which the first waits for an API server behind a gate. The second one
+// lists its objects meanwhile: the gate opens only when it has.
 func TestBlocksListTogether(t *testing.T) {
 	tier.All(t)
 	ns := namespace(t, "together")

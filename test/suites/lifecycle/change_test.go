@@ -87,8 +87,8 @@ func TestChanges(t *testing.T) {
 	s.want("svc.clusterset.local A", "NOERROR")
 }
 
-// TestAPIKilledUnderLoad kills and starts the API server under load, and each third time stops it and lets it go on. The last state is served until it is back. The
-// log has one line about the begin of an outage, and one about its end.
+// TestAPIKilledUnderLoad kills and starts the API server under load, and each third time stops it and lets it go on.
+// The last state is served until it is back. The log has one line about the begin of an outage, and one about its end.
 func TestAPIKilledUnderLoad(t *testing.T) {
 	tier.All(t)
 	ns := namespace(t, "killed")
@@ -183,7 +183,10 @@ clusterset.local.:{port} {
 	written := journal.mark()
 	must(t, api(t).Freeze())
 	s.await(web, "NOERROR EDE3 10.96.4.1")
-	until.OK(t, "a log line", func(context.Context) error { return isIn(written(), "clusterset.local.: answers are stale: ") })
+	until.OK(t, "a log line", func(context.Context) error {
+		return isIn(written(),
+			"clusterset.local.: answers are stale: ")
+	})
 	until.OK(t, "a metric that says so", silent)
 	must(t, wantReady(ready, true))
 	s.want(web+" noedns", "NOERROR 10.96.4.1")

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// A gate is a TCP proxy of the API server. It accepts connections at once, but passes nothing on until it is open, nor while paused is locked.
+// A gate is a TCP proxy of the API server. It accepts connections at once, but passes nothing on until it is open, nor
+// while paused is locked.
 type gate struct {
 	port     int
 	target   string

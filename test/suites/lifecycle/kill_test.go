@@ -16,8 +16,8 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
-// TestKilled kills CoreDNS by SIGKILL in the middle of the write of its snapshot. The next process serves the snapshot of before while there is no API
-// server, and writes a new one in spite of what the killed one has left.
+// TestKilled kills CoreDNS by SIGKILL in the middle of the write of its snapshot. The next process serves the snapshot
+// of before while there is no API server, and writes a new one in spite of what the killed one has left.
 func TestKilled(t *testing.T) {
 	tier.All(t)
 	ns := namespace(t, "slain")
@@ -29,7 +29,8 @@ func TestKilled(t *testing.T) {
 		}
 		apply(t, slice(ns, fmt.Sprintf("db-%d", i), "db", "east", addresses...))
 	}
-	corefile := strings.Replace(strings.ReplaceAll(theBlock, "{namespaces}", ns), "startup_timeout", "snapshot {file}\n\t\tstartup_timeout", 1)
+	corefile := strings.Replace(strings.ReplaceAll(theBlock, "{namespaces}", ns), "startup_timeout",
+		"snapshot {file}\n\t\tstartup_timeout", 1)
 	file := filepath.Join(t.TempDir(), "snapshot")
 	next := filepath.Join(filepath.Dir(file), ".snapshot.next")
 	const web = question("web.slain.svc.clusterset.local A")
@@ -43,7 +44,8 @@ func TestKilled(t *testing.T) {
 	p.await(web, "NOERROR 10.96.7.9")
 	part := killWhileWriting(t, p, next)
 	if whole, err := os.Stat(file); err != nil || int64(len(part)) >= whole.Size() {
-		t.Fatalf("%d octets of the new snapshot were written: want fewer than the %d of the old one (%v)", len(part), whole.Size(), err)
+		t.Fatalf("%d octets of the new snapshot were written: want fewer than the %d of the old one (%v)", len(part),
+			whole.Size(), err)
 	}
 	must(t, os.Remove(next))
 	must(t, os.WriteFile(next, part, 0o600))
@@ -54,7 +56,8 @@ func TestKilled(t *testing.T) {
 	p.await(web, "NOERROR EDE3 10.96.7.8")
 	must(t, api(t).Thaw())
 	p.await(web, "NOERROR 10.96.7.9")
-	p.await("none.db.slain.svc.clusterset.local A", "NXDOMAIN") // from slices that were listed: a snapshot is written only of all kinds
+	// from slices that were listed: a snapshot is written only of all kinds
+	p.await("none.db.slain.svc.clusterset.local A", "NXDOMAIN")
 	p.terminate()
 	if _, err := os.Stat(next); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("what the killed process has left is still there (%v)", err)
@@ -67,7 +70,8 @@ func TestKilled(t *testing.T) {
 	p.terminate()
 }
 
-// killWhileWriting kills the process when it has begun to write to a named pipe, and returns what it has written: a pipe that is not read holds the writer up.
+// killWhileWriting kills the process when it has begun to write to a named pipe, and returns what it has written: a
+// pipe that is not read holds the writer up.
 func killWhileWriting(t *testing.T, p *coreDNS, pipe string) (part []byte) {
 	t.Helper()
 	opened := make(chan *os.File, 1)
@@ -98,8 +102,9 @@ func killWhileWriting(t *testing.T, p *coreDNS, pipe string) (part []byte) {
 	return append(first, rest...)
 }
 
-// TestSnapshotHangs reloads and ends CoreDNS while the disk of its snapshot hangs: a named pipe that nobody reads is where the new file is opened. Both
-// go on without the write, and the log names the snapshot. Once the disk is back, the process has left nothing running.
+// TestSnapshotHangs reloads and ends CoreDNS while the disk of its snapshot hangs: a named pipe that nobody reads is
+// where the new file is opened. Both go on without the write, and the log names the snapshot. Once the disk is back,
+// the process has left nothing running.
 func TestSnapshotHangs(t *testing.T) {
 	tier.All(t)
 	ns := namespace(t, "hangs")
@@ -117,7 +122,8 @@ func TestSnapshotHangs(t *testing.T) {
 	p.await(web, "NOERROR 10.96.7.10")
 	wrote("snapshot "+file+": the disk takes longer than", 1)
 
-	p.write(strings.ReplaceAll(block, "{namespaces}", ns+" default")) // other objects: another store writes to the same file
+	// other objects: another store writes to the same file
+	p.write(strings.ReplaceAll(block, "{namespaces}", ns+" default"))
 	p.signal(syscall.SIGUSR1)
 	wrote("did not end within", 1)
 	wrote("Reloading complete", 1)

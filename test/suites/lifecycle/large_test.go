@@ -22,8 +22,9 @@ import (
 // largeSlices slices of 1,000 addresses each, as many as the API permits, are a large service.
 const largeSlices = 40
 
-// TestLargeServiceChanges patches one of 40 slices with 1,000 addresses each, 20 times a second for 5 seconds, under load. It measures the time from the API
-// server's answer to a patch until the name of the host has the new address, or that of a later patch (docs/spec/dns.md 6.10).
+// TestLargeServiceChanges patches one of 40 slices with 1,000 addresses each, 20 times a second for 5 seconds, under
+// load. It measures the time from the API server's answer to a patch until the name of the host has the new address, or
+// that of a later patch (docs/spec/dns.md 6.10).
 func TestLargeServiceChanges(t *testing.T) {
 	tier.All(t)
 	ns := namespace(t, "large")
@@ -41,7 +42,8 @@ func TestLargeServiceChanges(t *testing.T) {
 	must(t, err)
 	patch := func(i int) error {
 		body := fmt.Sprintf(`[{"op": "replace", "path": "/endpoints/0", "value": {"addresses": ["%s"], "hostname": "probe"}}]`, probed(i))
-		_, err := client.DiscoveryV1().EndpointSlices(ns).Patch(t.Context(), "db-7", types.JSONPatchType, []byte(body), metav1.PatchOptions{})
+		_, err := client.DiscoveryV1().EndpointSlices(ns).Patch(t.Context(), "db-7", types.JSONPatchType, []byte(body),
+			metav1.PatchOptions{})
 		return err
 	}
 	const probe = question("probe.east.db.large.svc.clusterset.local A")

@@ -12,8 +12,9 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
-// A load sends queries from several goroutines until it is stopped. It notes each answer that is not permitted, and each datagram without an
-// answer. A busy machine may answer late: a datagram counts as lost only after [until.Patience].
+// A load sends queries from several goroutines until it is stopped. It notes each answer that is not permitted, and
+// each datagram without an answer. A busy machine may answer late: a datagram counts as lost only after
+// [until.Patience].
 type load struct {
 	t       *testing.T
 	stopped chan struct{}

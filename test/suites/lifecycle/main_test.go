@@ -1,6 +1,6 @@
-// Package lifecycle tests CoreDNS with the plugin from its start to its end: start without API server, loss of the API server,
-// reload, end, zone transfer, and work beside the usual plugins of CoreDNS. CoreDNS runs in this process or in a subprocess, over a
-// real API server.
+// Package lifecycle tests CoreDNS with the plugin from its start to its end: start without API server, loss of the API
+// server, reload, end, zone transfer, and work beside the usual plugins of CoreDNS. CoreDNS runs in this process or in
+// a subprocess, over a real API server.
 package lifecycle
 
 import (
@@ -51,8 +51,8 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
-// subprocessEnv is an environment variable that makes this program a CoreDNS, with the plugins of the tests and with the race
-// detector if the tests have it.
+// subprocessEnv is an environment variable that makes this program a CoreDNS, with the plugins of the tests and with
+// the race detector if the tests have it.
 const subprocessEnv = "CLUSTERSET_LIFECYCLE_SUBPROCESS"
 
 // The plugin chain is that of CoreDNS with clusterset at its usual place and a failing plugin on each side.
@@ -104,9 +104,9 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// printAlive writes the goroutines of the plugin and of client-go that are left at the end of a subprocess. A goroutine that has
-// reported its end may still be on its last instructions, and client-go closes connections in the background: printAlive gives them
-// time.
+// printAlive writes the goroutines of the plugin and of client-go that are left at the end of a subprocess. A goroutine
+// that has reported its end may still be on its last instructions, and client-go closes connections in the background:
+// printAlive gives them time.
 func printAlive() {
 	fmt.Println("BEGIN OF THE LIST")
 	var stacks []string
@@ -147,7 +147,8 @@ func (o *output) mark() func() string {
 
 var theControlPlane *controlplane.ControlPlane
 
-// api returns the control plane that all tests share; they run one after the other. A test that stops the API server starts it again.
+// api returns the control plane that all tests share; they run one after the other. A test that stops the API server
+// starts it again.
 func api(t *testing.T) *controlplane.ControlPlane {
 	t.Helper()
 	if theControlPlane == nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
-// A beside is a test of one plugin in a server block with clusterset. The objects are the same in all tests: a VIP "web" and a headless
-// "db" with two endpoints.
+// A beside is a test of one plugin in a server block with clusterset. The objects are the same in all tests: a VIP
+// "web" and a headless "db" with two endpoints.
 type beside struct {
 	name     string
 	keys     string // of the server block, "clusterset.local.:{port}" if empty
@@ -47,7 +47,8 @@ var besides = []beside{
 		journal.wants(t, `"A IN web.beside.svc.clusterset.local. udp`)
 	}},
 	{
-		name: "metadata", before: "metadata\nlog . \"{name} {type} {/clusterset/kind}|{/clusterset/service}|{/clusterset/namespace}|" +
+		name: "metadata",
+		before: "metadata\nlog . \"{name} {type} {/clusterset/kind}|{/clusterset/service}|{/clusterset/namespace}|" +
 			"{/clusterset/cluster}|{/clusterset/hostname}|{/clusterset/port-name}|{/clusterset/protocol}|\"",
 		answers: map[question]string{
 			webA: webIs, webS: webSs, noneA: "NXDOMAIN",
@@ -76,7 +77,8 @@ var besides = []beside{
 	{
 		name: "rewrite", keys: "clusterset.local.:{port} short.example.:{port}",
 		before: "rewrite stop {\nname suffix .short.example. .svc.clusterset.local. answer auto\n}",
-		inside: "", answers: map[question]string{webA: webIs, "web.beside.short.example A": webIs, "none.beside.short.example A": "NXDOMAIN"},
+		inside: "", answers: map[question]string{webA: webIs, "web.beside.short.example A": webIs,
+			"none.beside.short.example A": "NXDOMAIN"},
 		afterall: func(t *testing.T, s *server) {
 			m, err := s.ask("web.beside.short.example A")
 			must(t, err)
@@ -87,7 +89,8 @@ var besides = []beside{
 	},
 	{
 		name: "template", before: "template IN A {\nmatch ^none\\.\nanswer \"{{ .Name }} 60 IN A 192.0.2.1\"\nfallthrough\n}",
-		answers: map[question]string{webA: webIs, noneA: "NOERROR 192.0.2.1", "other.beside.svc.clusterset.local A": "NXDOMAIN"},
+		answers: map[question]string{webA: webIs, noneA: "NOERROR 192.0.2.1",
+			"other.beside.svc.clusterset.local A": "NXDOMAIN"},
 	},
 	{name: "acl", before: "acl {\nblock type AAAA net 127.0.0.0/8\n}", answers: map[question]string{
 		webA: webIs, "web.beside.svc.clusterset.local AAAA": "REFUSED EDE15",
@@ -104,7 +107,8 @@ var besides = []beside{
 	},
 	{
 		name: "hosts", before: "hosts {\n192.0.2.7 pinned.beside.svc.clusterset.local\nfallthrough\n}",
-		answers: map[question]string{webA: webIs, noneA: "NXDOMAIN", "pinned.beside.svc.clusterset.local A": "NOERROR 192.0.2.7"},
+		answers: map[question]string{webA: webIs, noneA: "NXDOMAIN",
+			"pinned.beside.svc.clusterset.local A": "NOERROR 192.0.2.7"},
 	},
 	{
 		name: "prometheus", before: "prometheus 127.0.0.1:{upstream}", values: upstream, answers: plain,
@@ -136,8 +140,10 @@ var besides = []beside{
 			"plain.beside.outside.example A":   "NOERROR 203.0.113.9",
 		},
 	},
-	{name: "dnssec", before: "dnssec {\nkey file {key}\n}", values: signingKey, answers: map[question]string{webA: webIs}, afterall: signed},
-	{name: "bind", answers: map[question]string{"ns.dns.clusterset.local A": "NOERROR 127.0.0.1", "ns.dns.clusterset.local AAAA": "NOERROR"}},
+	{name: "dnssec", before: "dnssec {\nkey file {key}\n}", values: signingKey, answers: map[question]string{webA: webIs},
+		afterall: signed},
+	{name: "bind", answers: map[question]string{"ns.dns.clusterset.local A": "NOERROR 127.0.0.1",
+		"ns.dns.clusterset.local AAAA": "NOERROR"}},
 }
 
 func upstream(t *testing.T) []string { return []string{"{upstream}", fmt.Sprint(port(t))} }
@@ -279,7 +285,8 @@ func verify(t *testing.T, q question, m *dns.Msg, key *dns.DNSKEY) {
 	}
 }
 
-// TestCacheKeepsNoFailure starts the plugin cache with servfail 0: the answer is right as soon as the first list is complete.
+// TestCacheKeepsNoFailure starts the plugin cache with servfail 0: the answer is right as soon as the first list is
+// complete.
 func TestCacheKeepsNoFailure(t *testing.T) {
 	tier.All(t)
 	ns := namespace(t, "kept")

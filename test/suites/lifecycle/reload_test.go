@@ -75,8 +75,9 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// TestReloads reloads 200 times under load, with every setting that may differ while the source stays the same. Every fourth reload fails, and in the second
-// half objects change meanwhile. Nothing is listed anew, no query fails and nothing is left behind.
+// TestReloads reloads 200 times under load, with every setting that may differ while the source stays the same. Every
+// fourth reload fails, and in the second half objects change meanwhile. Nothing is listed anew, no query fails and
+// nothing is left behind.
 func TestReloads(t *testing.T) {
 	ns := namespace(t, "reloads")
 	apply(t, vip(ns, "web", "10.96.5.1"), headless(ns, "db"), slice(ns, "db-east", "db", "east", "10.3.0.1"))
@@ -142,7 +143,8 @@ clusterset.local.:{port} {
 	s.await(web, "NOERROR 10.96.5.2")
 }
 
-// TestFailedReloads reloads with a Corefile that fails. The old one stays in effect, and nothing of the new one is left.
+// TestFailedReloads reloads with a Corefile that fails. The old one stays in effect, and nothing of the new one is
+// left.
 func TestFailedReloads(t *testing.T) {
 	ns := namespace(t, "failed")
 	apply(t, vip(ns, "web", "10.96.6.1"))
@@ -195,8 +197,8 @@ func TestFailedReloads(t *testing.T) {
 	}
 }
 
-// TestShutdownThatFails reloads while a plugin of the old instance fails to shut down. Caddy reports a failed restart then, although
-// the new instance serves. It has to go on.
+// TestShutdownThatFails reloads while a plugin of the old instance fails to shut down. Caddy reports a failed restart
+// then, although the new instance serves. It has to go on.
 func TestShutdownThatFails(t *testing.T) {
 	ns := namespace(t, "shutdown")
 	apply(t, vip(ns, "web", "10.96.6.4"))
@@ -220,8 +222,9 @@ func TestShutdownThatFails(t *testing.T) {
 	}
 }
 
-// TestFirstBlockFails reloads from a Corefile without the plugin to one with it, which fails. CoreDNS does not report that to the
-// plugin. What the failed reload has started ends with the next reload, unless that has the same source and takes it over.
+// TestFirstBlockFails reloads from a Corefile without the plugin to one with it, which fails. CoreDNS does not report
+// that to the plugin. What the failed reload has started ends with the next reload, unless that has the same source and
+// takes it over.
 func TestFirstBlockFails(t *testing.T) {
 	tier.All(t)
 	ns := namespace(t, "first")
@@ -267,7 +270,8 @@ func TestFirstBlockFails(t *testing.T) {
 	clean()
 }
 
-// TestReloadWithAnotherSource reloads to another API server. The old instance answers, and is ready, until the new one can answer.
+// TestReloadWithAnotherSource reloads to another API server. The old instance answers, and is ready, until the new one
+// can answer.
 func TestReloadWithAnotherSource(t *testing.T) {
 	tier.All(t)
 	ns := namespace(t, "source")
@@ -308,14 +312,15 @@ func TestReloadWithAnotherSource(t *testing.T) {
 	awaitReady(t, ready, true)
 }
 
-// TestReloadInherits reloads with settings under which the same objects are served in another way. The new instance has them at once,
-// even while the API server does not answer.
+// TestReloadInherits reloads with settings under which the same objects are served in another way. The new instance has
+// them at once, even while the API server does not answer.
 func TestReloadInherits(t *testing.T) {
 	tier.All(t)
 	ns := namespace(t, "inherits")
 	apply(t, vip(ns, "web", "10.96.6.9"), headless(ns, "db"), slice(ns, "db-east", "db", "east", "10.3.0.9"))
 	// However long the API server is frozen, answers are not marked as stale.
-	corefile := strings.NewReplacer("{namespaces}", ns, "startup_timeout", "stale_after 1h\n\t\tstartup_timeout").Replace(theBlock)
+	corefile := strings.NewReplacer("{namespaces}", ns, "startup_timeout",
+		"stale_after 1h\n\t\tstartup_timeout").Replace(theBlock)
 	awaitWatches(t, 0)
 	s := start(t, corefile)
 	const db = question("east.db.inherits.svc.clusterset.local A")
@@ -354,7 +359,8 @@ func TestReloadInherits(t *testing.T) {
 	awaitWatches(t, oneNamespace)
 }
 
-// TestReloadsWithOtherSources reloads 20 times with another source each. No watch, goroutine or memory of the old ones is left.
+// TestReloadsWithOtherSources reloads 20 times with another source each. No watch, goroutine or memory of the old ones
+// is left.
 func TestReloadsWithOtherSources(t *testing.T) {
 	tier.All(t)
 	namespace(t, "many")

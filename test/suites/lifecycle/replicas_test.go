@@ -14,13 +14,14 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
-// TestServersDiffer serves the same objects twice, from the API server and from a file. The hashes of both are equal while their answers
-// are, and differ while one of them has not got a change (F27).
+// TestServersDiffer serves the same objects twice, from the API server and from a file. The hashes of both are equal
+// while their answers are, and differ while one of them has not got a change (F27).
 func TestServersDiffer(t *testing.T) {
 	tier.All(t)
 	ns := namespace(t, "replicas")
 	imports := []string{vip(ns, "web", "10.96.11.1"), headless(ns, "db")}
-	early, late := slice(ns, "db-east", "db", "east", "10.5.11.1"), slice(ns, "db-east", "db", "east", "10.5.11.1", "10.5.11.2")
+	early, late := slice(ns, "db-east", "db", "east", "10.5.11.1"),
+		slice(ns, "db-east", "db", "east", "10.5.11.1", "10.5.11.2")
 	apply(t, append(imports, early)...)
 	file := filepath.Join(t.TempDir(), "objects.yaml")
 	serve := func(last string) {

@@ -50,8 +50,9 @@ type server struct {
 	values []string // pairs for a Corefile: a name in braces, and the text that replaces it
 }
 
-// start starts CoreDNS. In corefile it replaces {port} by a free port, {kubeconfig} by the kubeconfig of a cluster admin, and further
-// names by the pairs in values. When the test ends, start stops the server as SIGTERM does and fails the test if a goroutine is left.
+// start starts CoreDNS. In corefile it replaces {port} by a free port, {kubeconfig} by the kubeconfig of a cluster
+// admin, and further names by the pairs in values. When the test ends, start stops the server as SIGTERM does and fails
+// the test if a goroutine is left.
 func start(t *testing.T, corefile string, values ...string) *server {
 	t.Helper()
 	before := goleak.IgnoreCurrent()
@@ -84,8 +85,8 @@ func start(t *testing.T, corefile string, values ...string) *server {
 	return s
 }
 
-// notOurs are goroutines that may be left: the control plane starts some when a test uses it first or starts it again, and the plugin
-// forward does not wait for its connections.
+// notOurs are goroutines that may be left: the control plane starts some when a test uses it first or starts it again,
+// and the plugin forward does not wait for its connections.
 var notOurs = []goleak.Option{
 	goleak.IgnoreAnyFunction("golang.org/x/net/http2.(*ClientConn).readLoop"),
 	goleak.IgnoreAnyFunction(subprocess.Goroutine),
@@ -108,8 +109,8 @@ func (s *server) reload(corefile string) error {
 	return err
 }
 
-// serving waits until every server of the instance, and no other, reads its sockets. Caddy starts servers in the background, and one
-// that is stopped before it reads runs forever.
+// serving waits until every server of the instance, and no other, reads its sockets. Caddy starts servers in the
+// background, and one that is stopped before it reads runs forever.
 func (s *server) serving() {
 	s.t.Helper()
 	until.OK(s.t, "servers that read their sockets", func(context.Context) error {
@@ -223,15 +224,15 @@ func (s *server) serial() uint32 {
 	return 0
 }
 
-// settledSerial returns the serial once no move of it can be pending. A second change within one second moves the serial when that
-// second is over. It must not be called while objects change.
+// settledSerial returns the serial once no move of it can be pending. A second change within one second moves the
+// serial when that second is over. It must not be called while objects change.
 func (s *server) settledSerial() uint32 {
 	s.t.Helper()
 	return settled(s.t, "the serial", s.serial)
 }
 
-// settled returns what look returns once that has not changed for more than two seconds: the serial and NOTIFYs follow a change after a second at
-// most.
+// settled returns what look returns once that has not changed for more than two seconds: the serial and NOTIFYs follow
+// a change after a second at most.
 //
 // Only times in which the test could look count: a server in this process stands still when the test does.
 func settled[T comparable](t *testing.T, what string, look func() T) T {

@@ -34,8 +34,8 @@ clusterset.local.:{port} {
 	}
 }`
 
-// TestSlowClients has clients over TCP that send or read slowly, or not at all. None of them affects another client, what each of them costs is
-// bounded, and nothing is left once they are gone.
+// TestSlowClients has clients over TCP that send or read slowly, or not at all. None of them affects another client,
+// what each of them costs is bounded, and nothing is left once they are gone.
 func TestSlowClients(t *testing.T) {
 	tier.All(t)
 	ns := namespace(t, "slow")
@@ -96,12 +96,13 @@ func longNames(ns, service string) string {
 	return b.String() + "]}\n"
 }
 
-// testUnreadAnswers has clients that read no answer. CoreDNS has no timeout for what it writes (docs/outages.md): each of them holds one answer in
-// memory, and what the kernel buffers for it, until it is gone.
+// testUnreadAnswers has clients that read no answer. CoreDNS has no timeout for what it writes (docs/outages.md): each
+// of them holds one answer in memory, and what the kernel buffers for it, until it is gone.
 func testUnreadAnswers(t *testing.T, s *server, serves func()) {
 	const clients, most = 8, 512 << 10
 	connections, memory := len(alive("dns.(*Server).serveTCPConn(")), used().heap
-	all, queries := make([]tcpClient, clients), tcpQueries(largeName, dns.TypeSRV, 500) // 32 MB of answers, more than a kernel buffers
+	// 32 MB of answers, more than a kernel buffers
+	all, queries := make([]tcpClient, clients), tcpQueries(largeName, dns.TypeSRV, 500)
 	for i := range all {
 		all[i] = dial(t, s.addr)
 		must(t, all[i].SetReadBuffer(64<<10))

@@ -27,8 +27,9 @@ other.example.:{port} {
 
 const otherQuestion, otherAnswer = question("www.other.example A"), "NOERROR 192.0.2.53"
 
-// TestAPIAbsentAtStart starts the server without an API server. It does not wait for that: it serves another zone at once, answers SERVFAIL in its own, with
-// the extended error "Not Ready" to clients with EDNS, and answers everything once the API server is there.
+// TestAPIAbsentAtStart starts the server without an API server. It does not wait for that: it serves another zone at
+// once, answers SERVFAIL in its own, with the extended error "Not Ready" to clients with EDNS, and answers everything
+// once the API server is there.
 func TestAPIAbsentAtStart(t *testing.T) {
 	ns := namespace(t, "absent")
 	apply(t, vip(ns, "web", "10.96.1.1"))
@@ -37,7 +38,8 @@ func TestAPIAbsentAtStart(t *testing.T) {
 	defer func() { must(t, cp.StartAPIServer(t.Context())) }()
 
 	zone := filepath.Join(t.TempDir(), "zone")
-	must(t, os.WriteFile(zone, []byte("@ 60 IN SOA a. b. 1 60 60 60 60\n@ 60 IN NS a.\n*.absent.svc 60 IN TXT next\n"), 0o600))
+	must(t, os.WriteFile(zone, []byte("@ 60 IN SOA a. b. 1 60 60 60 60\n@ 60 IN NS a.\n*.absent.svc 60 IN TXT next\n"),
+		0o600))
 	ready := port(t)
 	written, begin := journal.mark(), time.Now()
 	s := start(t, other+`
@@ -62,7 +64,8 @@ clusterset.local.:{port} {
 		t.Error("the start waited for startup_timeout, although nothing answers at the address of the API server")
 	}
 	awaitReady(t, ready, false)
-	for _, name := range []string{"web.absent.svc.clusterset.local", "none.absent.svc.clusterset.local", "clusterset.local"} {
+	for _, name := range []string{"web.absent.svc.clusterset.local", "none.absent.svc.clusterset.local",
+		"clusterset.local"} {
 		for _, kind := range []string{"A", "AAAA", "SRV", "SOA", "NS", "TXT", "ANY"} {
 			q := question(name + " " + kind)
 			s.want(q, "SERVFAIL EDE14")
@@ -127,8 +130,9 @@ clusterset.local.:{port} {
 	s.await("web.crds.svc.clusterset.local A", "NXDOMAIN")
 }
 
-// TestCRDDeletedUnderLoad deletes the CRD of ServiceImport, and with it 20 imports, under load. All of them are served while it is away, and what is back then
-// (docs/spec/dns.md 6.9). A gate holds the events back until the kind is gone: however slow the API server deletes, they come at once.
+// TestCRDDeletedUnderLoad deletes the CRD of ServiceImport, and with it 20 imports, under load. All of them are served
+// while it is away, and what is back then (docs/spec/dns.md 6.9). A gate holds the events back until the kind is gone:
+// however slow the API server deletes, they come at once.
 func TestCRDDeletedUnderLoad(t *testing.T) {
 	tier.All(t)
 	cp, ns := api(t), namespace(t, "withdrawn")
@@ -145,7 +149,8 @@ func TestCRDDeletedUnderLoad(t *testing.T) {
 	apply(t, imports...)
 	metrics, gate := port(t), newGate(t)
 	gate.open()
-	s := start(t, strings.NewReplacer("{kubeconfig}", "{gated}", "startup_timeout", "stale_after 1h\n\t\tstartup_timeout", "bind", "prometheus 127.0.0.1:{metrics}\n\tbind").Replace(theBlock),
+	s := start(t, strings.NewReplacer("{kubeconfig}", "{gated}", "startup_timeout", "stale_after 1h\n\t\tstartup_timeout",
+		"bind", "prometheus 127.0.0.1:{metrics}\n\tbind").Replace(theBlock),
 		"{namespaces}", ns, "{metrics}", fmt.Sprint(metrics), "{gated}", kubeconfigAt(t, gate.port))
 	l := startLoad(t, s.addr, some)
 	written, crds := journal.mark(), controlplane.MCSCRDs()
@@ -159,7 +164,10 @@ func TestCRDDeletedUnderLoad(t *testing.T) {
 	err := cp.DeleteCRDs(t.Context(), crds...)
 	gate.paused.Unlock()
 	must(t, err)
-	until.OK(t, "a log line", func(context.Context) error { return isIn(written(), "ServiceImport in withdrawn: not installed") })
+	until.OK(t, "a log line", func(context.Context) error {
+		return isIn(written(),
+			"ServiceImport in withdrawn: not installed")
+	})
 	for q, answers := range all {
 		s.want(q, answers[0])
 	}
@@ -178,7 +186,8 @@ func TestCRDDeletedUnderLoad(t *testing.T) {
 		s.want(q, answers[0])
 	}
 	l.stop()
-	outages.Measured(t, "F23", "CRD deleted with %d imports: %d answers, %d wrong or lost", len(imports), l.answers.Load(), len(l.wrong))
+	outages.Measured(t, "F23", "CRD deleted with %d imports: %d answers, %d wrong or lost", len(imports),
+		l.answers.Load(), len(l.wrong))
 }
 
 // TestRightsMissing starts the server with a user without rights. Only the zone of that user waits.
@@ -202,7 +211,10 @@ clusterset.local.:{port} {
 }`
 	written := journal.mark()
 	s := start(t, other+strict, "{ready}", fmt.Sprint(ready), "{user}", user)
-	until.OK(t, "a log line", func(context.Context) error { return onceIn(written(), "ServiceImport in rights: rights are missing") })
+	until.OK(t, "a log line", func(context.Context) error {
+		return onceIn(written(),
+			"ServiceImport in rights: rights are missing")
+	})
 	awaitReady(t, ready, false)
 	must(t, s.reload(other+strings.Replace(strict, "ready strict", "ready shared", 1)))
 	awaitReady(t, ready, true)

@@ -27,8 +27,8 @@ type coreDNS struct {
 	file   string // path of the Corefile
 }
 
-// startSubprocess starts CoreDNS with corefile, in which values are replaced as by start. The test ends it with terminate; a process
-// that still runs when the test is over is killed.
+// startSubprocess starts CoreDNS with corefile, in which values are replaced as by start. The test ends it with
+// terminate; a process that still runs when the test is over is killed.
 func startSubprocess(t *testing.T, corefile string, values ...string) *coreDNS {
 	t.Helper()
 	reserved := port(t)
@@ -127,11 +127,12 @@ const termQuestion = question("web.term.svc.clusterset.local A")
 func startTerm(t *testing.T, lameduck time.Duration) *coreDNS {
 	t.Helper()
 	return startSubprocess(t, termCorefile,
-		"{health}", fmt.Sprint(port(t)), "{lameduck}", lameduck.String(), "{notified}", fmt.Sprint(port(t)), "{ready}", fmt.Sprint(port(t)))
+		"{health}", fmt.Sprint(port(t)), "{lameduck}", lameduck.String(), "{notified}", fmt.Sprint(port(t)), "{ready}",
+		fmt.Sprint(port(t)))
 }
 
-// TestTerm ends CoreDNS by SIGTERM in several states of the API server. It waits for everything that it started, and answers follow
-// the API server until the lameduck time of the plugin health is over.
+// TestTerm ends CoreDNS by SIGTERM in several states of the API server. It waits for everything that it started, and
+// answers follow the API server until the lameduck time of the plugin health is over.
 func TestTerm(t *testing.T) {
 	ns := namespace(t, "term")
 	apply(t, vip(ns, "web", "10.96.7.1"))
@@ -166,8 +167,8 @@ func TestTerm(t *testing.T) {
 	})
 }
 
-// testLameduck changes an object in the lameduck time, in which the process is not ready and loses no answer. On a slow machine the time may be
-// over before the change is served: the test tries again with more time.
+// testLameduck changes an object in the lameduck time, in which the process is not ready and loses no answer. On a slow
+// machine the time may be over before the change is served: the test tries again with more time.
 func testLameduck(t *testing.T, ns string) {
 	for lameduck := 5 * time.Second; ; lameduck *= 3 {
 		p := startTerm(t, lameduck)
@@ -230,7 +231,8 @@ func TestReloadPlugin(t *testing.T) {
 	ns := namespace(t, "corefile")
 	apply(t, vip(ns, "web", "10.96.7.4"))
 	corefile := func(interval, ttl string) string {
-		return strings.NewReplacer("bind", "reload "+interval+" 0s\n\tbind", "startup_timeout", "ttl "+ttl+"\n\t\tstartup_timeout").
+		return strings.NewReplacer("bind", "reload "+interval+" 0s\n\tbind", "startup_timeout",
+			"ttl "+ttl+"\n\t\tstartup_timeout").
 			Replace(strings.ReplaceAll(theBlock, "{namespaces}", ns))
 	}
 	p := startSubprocess(t, corefile("2s", "10"))
@@ -269,12 +271,14 @@ func TestReloadPlugin(t *testing.T) {
 	p.terminate()
 }
 
-// TestSnapshot starts a process without the API server: it answers from the snapshot, and marks its answers as stale, until it has a list.
+// TestSnapshot starts a process without the API server: it answers from the snapshot, and marks its answers as stale,
+// until it has a list.
 func TestSnapshot(t *testing.T) {
 	ns := namespace(t, "snapshot")
 	apply(t, vip(ns, "web", "10.96.7.5"), headless(ns, "db"), slice(ns, "db-east", "db", "east", "10.4.0.1"))
 	ready := port(t)
-	corefile := strings.NewReplacer("bind", "ready 127.0.0.1:{ready}\n\tbind", "startup_timeout", "snapshot {file}\n\t\tstartup_timeout").
+	corefile := strings.NewReplacer("bind", "ready 127.0.0.1:{ready}\n\tbind", "startup_timeout",
+		"snapshot {file}\n\t\tstartup_timeout").
 		Replace(strings.ReplaceAll(theBlock, "{namespaces}", ns))
 	values := []string{"{ready}", fmt.Sprint(ready), "{file}", t.TempDir() + "/snapshot"}
 	const (
@@ -334,8 +338,8 @@ func TestSnapshot(t *testing.T) {
 	testNoRoom(t, corefile, values, values[3])
 }
 
-// testNoRoom runs a process whose snapshot can never be written: a folder is where the file that is to replace it would be. Answers go on,
-// and one line says so (F30).
+// testNoRoom runs a process whose snapshot can never be written: a folder is where the file that is to replace it would
+// be. Answers go on, and one line says so (F30).
 func testNoRoom(t *testing.T, corefile string, values []string, file string) {
 	t.Helper()
 	must(t, os.MkdirAll(filepath.Join(filepath.Dir(file), "."+filepath.Base(file)+".next", "folder"), 0o700))

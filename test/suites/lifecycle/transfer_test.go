@@ -57,7 +57,8 @@ func TestTransferByDig(t *testing.T) {
 	apply(t, vip(ns, "web", "10.96.8.1"), headless(ns, "db"), slice(ns, "db-east", "db", "east", "10.5.0.1"))
 	s := start(t, transferBlock, "{to}", "127.0.0.1", "{namespaces}", ns)
 	serial := s.settledSerial()
-	soa := fmt.Sprintf("clusterset.local. 5 IN SOA ns.dns.clusterset.local. hostmaster.clusterset.local. %d 7200 1800 86400 5", serial)
+	soa := fmt.Sprintf(
+		"clusterset.local. 5 IN SOA ns.dns.clusterset.local. hostmaster.clusterset.local. %d 7200 1800 86400 5", serial)
 	want := []string{
 		soa,
 		"clusterset.local. 5 IN NS ns.dns.clusterset.local.",
@@ -109,7 +110,8 @@ func TestTransferRefused(t *testing.T) {
 	}
 }
 
-// A secondary counts the NOTIFY messages of clusterset.local that it gets, each once: a sender that has no answer in time repeats one.
+// A secondary counts the NOTIFY messages of clusterset.local that it gets, each once: a sender that has no answer in
+// time repeats one.
 type secondary struct {
 	*testing.T
 	server *dns.Server
@@ -155,8 +157,8 @@ func (s *secondary) notified() int {
 	return len(s.ids)
 }
 
-// A serialLog reads the serial of a server again and again. It counts moves, and fails the test if the serial goes back or is ahead of
-// the clock.
+// A serialLog reads the serial of a server again and again. It counts moves, and fails the test if the serial goes back
+// or is ahead of the clock.
 type serialLog struct {
 	*server
 	last  uint32
@@ -178,8 +180,9 @@ func (l *serialLog) read() {
 	l.last = now
 }
 
-// TestSerial changes objects and reads the serial all the time: it moves at most once a second, never back, not ahead of the clock, and
-// not for an update that DNS cannot show. Moves are followed by a NOTIFY, those during another one by one for all.
+// TestSerial changes objects and reads the serial all the time: it moves at most once a second, never back, not ahead
+// of the clock, and not for an update that DNS cannot show. Moves are followed by a NOTIFY, those during another one by
+// one for all.
 func TestSerial(t *testing.T) {
 	tier.All(t)
 	ns := namespace(t, "serial")

@@ -62,12 +62,17 @@ func newAttacker(t *testing.T, f *testclusterset.Clusterset, m *testclusterset.M
 	}
 	h := attacker{m, client}
 	_, slice := h.export("shop", "web", "10.23.0.1")
-	until.OK(t, "a policy that finds the Member", func(ctx context.Context) error { return do(ctx, client, "apply", slice, true) })
+	until.OK(t, "a policy that finds the Member", func(ctx context.Context) error {
+		return do(ctx, client, "apply", slice,
+			true)
+	})
 	return h
 }
 
-// export returns the record and the one slice by which an honest controller would export a service with these addresses.
-func (h attacker) export(namespace, name string, addresses ...string) (*v1alpha1.ExportedService, *discoveryv1.EndpointSlice) {
+// export returns the record and the one slice by which an honest controller would export a service with these
+// addresses.
+func (h attacker) export(namespace, name string, addresses ...string) (*v1alpha1.ExportedService,
+	*discoveryv1.EndpointSlice) {
 	s := testclusterset.Service(namespace, name, testclusterset.Port("http", 80))
 	s.Spec.Type, s.Spec.IPFamilies = corev1.ServiceTypeClusterIP, []corev1.IPFamily{corev1.IPv4Protocol}
 	s.Spec.ClusterIP, s.Spec.ClusterIPs = "10.13.0.9", []string{"10.13.0.9"}
@@ -77,11 +82,13 @@ func (h attacker) export(namespace, name string, addresses ...string) (*v1alpha1
 	for _, a := range addresses {
 		endpoints = append(endpoints, testclusterset.Endpoint{Address: a})
 	}
-	r := export.From(exp, s, []*discoveryv1.EndpointSlice{testclusterset.Slice(s, name+"-1", endpoints...)}, export.Options{
-		ClusterID: h.ID, BrokerNamespace: h.BrokerNamespace(), Namespace: export.Allowed,
-	})
+	r := export.From(exp, s, []*discoveryv1.EndpointSlice{testclusterset.Slice(s, name+"-1", endpoints...)},
+		export.Options{
+			ClusterID: h.ID, BrokerNamespace: h.BrokerNamespace(), Namespace: export.Allowed,
+		})
 	r.Record.Spec.Stamp = 1
-	metav1.SetMetaDataAnnotation(&r.Slices[0].ObjectMeta, broker.AnnotationStamp, "2") // no record lists it, so it has to be newer
+	// no record lists it, so it has to be newer
+	metav1.SetMetaDataAnnotation(&r.Slices[0].ObjectMeta, broker.AnnotationStamp, "2")
 	return r.Record, r.Slices[0]
 }
 
@@ -152,10 +159,11 @@ type attack struct {
 	name   string
 	verb   string // apply if empty
 	object runtime.Object
-	// policies and rest are part of the broker's error, with the policies and without them; "" means that it accepts the write.
+	// policies and rest are part of the broker's error, with the policies and without them; "" means that it accepts the
+	// write.
 	policies, rest string
-	// east and west are the reasons for which the honest members reject what the broker accepts; "" means that there is nothing to
-	// reject.
+	// east and west are the reasons for which the honest members reject what the broker accepts; "" means that there is
+	// nothing to reject.
 	east, west string
 }
 
@@ -192,11 +200,13 @@ func (h attacker) onOthers(f *testclusterset.Clusterset) []attack {
 	alien, _ := h.export("shop", "evil", "10.23.0.1")
 	alien.Namespace = east
 	member := with(kind(own, "Member", "", h.ID), []any{"0.0.0.0/0"}, "spec", "podCIDRs")
-	namespace := with(kind("v1", "Namespace", "", h.BrokerNamespace()), "east", "metadata", "labels", broker.LabelClusterID)
+	namespace := with(kind("v1", "Namespace", "", h.BrokerNamespace()), "east", "metadata", "labels",
+		broker.LabelClusterID)
 	all := []attack{
 		{name: "record in another's namespace", object: alien},
 		{name: "another's record", verb: "delete", object: kind(own, "ExportedService", east, "web.shop")},
-		{name: "another's heartbeat", object: with(kind(leases, "Lease", east, broker.HeartbeatName), "mallory", "spec", "holderIdentity")},
+		{name: "another's heartbeat", object: with(kind(leases, "Lease", east, broker.HeartbeatName), "mallory", "spec",
+			"holderIdentity")},
 		{name: "end of another's heartbeat", verb: "delete", object: kind(leases, "Lease", east, broker.HeartbeatName)},
 		{name: "another's token", verb: "create token", object: kind("v1", "ServiceAccount", east, broker.ServiceAccount)},
 		{name: "another's namespace", verb: "delete", object: kind("v1", "Namespace", "", east)},
@@ -296,11 +306,12 @@ func (h attacker) loot(ips ...string) v1alpha1.InventoryEntry {
 	return entry
 }
 
-// vips returns an inventory that gives a service, which only mallory exports, a clusterset IP that is not hers. Of the honest members only east has
-// "vip cidr".
+// vips returns an inventory that gives a service, which only mallory exports, a clusterset IP that is not hers. Of the
+// honest members only east has "vip cidr".
 func (h attacker) vips(stolen string) []attack {
 	// A policy that denies it would deny all exports in that part, where the broker has a Member from before a join.
-	return []attack{{"inventory: another's clusterset IP", "", h.inventory(2, h.loot(stolen)), "", "", string(merge.AlienVIP), ""}}
+	return []attack{{"inventory: another's clusterset IP", "", h.inventory(2, h.loot(stolen)), "", "",
+		string(merge.AlienVIP), ""}}
 }
 
 // slices returns slices in mallory's own namespace that no honest controller writes.
@@ -323,12 +334,14 @@ func (h attacker) slices() []attack {
 			s.Name = "evil"
 			delete(s.Labels, mcsv1beta1.LabelServiceName)
 		}), sliceName, "", name, name},
-		{"slice: name", "", h.slice(func(s *discoveryv1.EndpointSlice) { s.Name = "web.shop.evil" }), sliceName, "", name, name},
+		{"slice: name", "", h.slice(func(s *discoveryv1.EndpointSlice) { s.Name = "web.shop.evil" }), sliceName, "", name,
+			name},
 		{"slice: host names", "", h.offer(discoveryv1.AddressTypeFQDN, "evil.example.org"),
 			"the address type has to be IPv4 or IPv6", "", bad, bad},
 		{"slice: 1,001 endpoints", "", h.slice(func(s *discoveryv1.EndpointSlice) {
 			for i := range 1000 {
-				s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf("10.23.%d.%d", 1+i/250, 1+i%250)}})
+				s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf("10.23.%d.%d", 1+i/250,
+					1+i%250)}})
 			}
 		}), "1000", "1000", "", ""},
 		{"slice: 101 ports", "", h.slice(func(s *discoveryv1.EndpointSlice) {
@@ -361,8 +374,8 @@ func (h attacker) addresses() []attack {
 	}
 }
 
-// TestAttacks lets mallory try every attack, with the policies and without them. The honest members import nothing that she may not export,
-// and none of their objects changes.
+// TestAttacks lets mallory try every attack, with the policies and without them. The honest members import nothing that
+// she may not export, and none of their objects changes.
 func TestAttacks(t *testing.T) {
 	f := start(t)
 	e, w, m := members(f)
@@ -414,14 +427,18 @@ func TestAttacks(t *testing.T) {
 		mallory.withdraw(t, e, w)
 		for _, v := range []member{east, west} {
 			imported(t, v.Member, "shop", "web", "10.21.0.1", "10.22.0.1")
-			until.OK(t, "loot is gone", func(ctx context.Context) error { return testclusterset.Gone(v.Import(ctx, "shop", "loot")) })
+			until.OK(t, "loot is gone", func(ctx context.Context) error {
+				return testclusterset.Gone(v.Import(ctx, "shop",
+					"loot"))
+			})
 		}
 		mark(t, e, w)
 		before.undisturbed(t)
 	})
 }
 
-// takesPart exports what a member may: a service that the others export, too, with an earlier time, and one that only mallory has.
+// takesPart exports what a member may: a service that the others export, too, with an earlier time, and one that only
+// mallory has.
 func (h attacker) takesPart(t *testing.T, honest ...member) {
 	t.Helper()
 	web, slice := h.export("shop", "web", "10.23.0.1")
@@ -442,7 +459,8 @@ func (h attacker) takesPart(t *testing.T, honest ...member) {
 		})
 		imp, err := v.Import(t.Context(), "shop", "web")
 		if err != nil || imp.Spec.SessionAffinity != corev1.ServiceAffinityNone {
-			t.Errorf("%s: session affinity %q (%v), want that of east, whose export is the oldest", v.ID, imp.Spec.SessionAffinity, err)
+			t.Errorf("%s: session affinity %q (%v), want that of east, whose export is the oldest", v.ID,
+				imp.Spec.SessionAffinity, err)
 		}
 	}
 }
@@ -474,7 +492,8 @@ func (h attacker) try(t *testing.T, a attack, want string, east, west member) {
 	}
 }
 
-// withdraw deletes everything that the member has on the broker, ends all its exports, and waits until the others import nothing of it.
+// withdraw deletes everything that the member has on the broker, ends all its exports, and waits until the others
+// import nothing of it.
 func (h attacker) withdraw(t *testing.T, honest ...*testclusterset.Member) {
 	t.Helper()
 	for _, r := range []schema.GroupVersionResource{records, exported} {
@@ -504,7 +523,8 @@ func (h attacker) withdraw(t *testing.T, honest ...*testclusterset.Member) {
 
 // hasNothingOf returns nil if a member imports nothing of a cluster.
 func hasNothingOf(ctx context.Context, m *testclusterset.Member, cluster string) error {
-	left, err := m.Dynamic().Resource(exported).List(ctx, metav1.ListOptions{LabelSelector: mcsv1beta1.LabelSourceCluster + "=" + cluster})
+	left, err := m.Dynamic().Resource(exported).List(ctx,
+		metav1.ListOptions{LabelSelector: mcsv1beta1.LabelSourceCluster + "=" + cluster})
 	if err != nil {
 		return err
 	}
@@ -548,10 +568,14 @@ func disablePolicies(t *testing.T, f *testclusterset.Clusterset, h attacker) {
 	}
 	dropRules(t, f.Broker)
 	spoofed := h.slice(func(s *discoveryv1.EndpointSlice) { s.Labels[mcsv1beta1.LabelSourceCluster] = "east" })
-	for _, o := range []runtime.Object{spoofed, h.offer(discoveryv1.AddressTypeIPv4, "10.21.0.1"), h.record("evil", func(r *v1alpha1.ExportedService) {
-		r.Name = "evil"
-	})} {
-		until.OK(t, "a broker without policies", func(ctx context.Context) error { return do(ctx, h.client, "apply", o, true) })
+	for _, o := range []runtime.Object{spoofed, h.offer(discoveryv1.AddressTypeIPv4, "10.21.0.1"),
+		h.record("evil", func(r *v1alpha1.ExportedService) {
+			r.Name = "evil"
+		})} {
+		until.OK(t, "a broker without policies", func(ctx context.Context) error {
+			return do(ctx, h.client, "apply", o,
+				true)
+		})
 	}
 }
 
@@ -579,7 +603,8 @@ func dropRules(t *testing.T, c *controlplane.ControlPlane) {
 	}
 }
 
-// A snapshot holds the versions of the honest members' objects, in their clusters and on the broker, before the attacks.
+// A snapshot holds the versions of the honest members' objects, in their clusters and on the broker, before the
+// attacks.
 type snapshot struct {
 	clusterset *testclusterset.Clusterset
 	honest     []member
@@ -593,7 +618,8 @@ func newSnapshot(t *testing.T, f *testclusterset.Clusterset, honest ...member) *
 	return s
 }
 
-// settled returns what look sees once that does not change any more: a write that follows from what is there may be still on its way.
+// settled returns what look sees once that does not change any more: a write that follows from what is there may be
+// still on its way.
 func settled[T any](t *testing.T, f *testclusterset.Clusterset, look func() T) (seen T) {
 	t.Helper()
 	east, west, _ := members(f)
@@ -646,8 +672,8 @@ func (s *snapshot) undisturbed(t *testing.T) {
 	}
 }
 
-// ofMallory reports whether an object of an honest member existed because of mallory alone: the import of shop/loot, its derived Service,
-// and the slice of shop/web.
+// ofMallory reports whether an object of an honest member existed because of mallory alone: the import of shop/loot,
+// its derived Service, and the slice of shop/web.
 func (s *snapshot) ofMallory(t *testing.T, key string) bool {
 	t.Helper()
 	_, slice := attacker{Member: s.clusterset.Members[2]}.export("shop", "web", "10.23.0.1")

@@ -46,8 +46,8 @@ const (
 	cached = 10 * time.Second
 )
 
-// TestRenewal starts west with a token that the broker accepts for one more minute. west renews it in time: answers stay right until the broker
-// rejects the old token, and nothing is frozen.
+// TestRenewal starts west with a token that the broker accepts for one more minute. west renews it in time: answers
+// stay right until the broker rejects the old token, and nothing is frozen.
 func TestRenewal(t *testing.T) {
 	tier.All(t)
 	f := start(t)
@@ -98,7 +98,8 @@ func TestRenewal(t *testing.T) {
 	}
 }
 
-// TestRevocation deletes the service account of west. Its imports are frozen, and it says so, until an admin joins it again.
+// TestRevocation deletes the service account of west. Its imports are frozen, and it says so, until an admin joins it
+// again.
 func TestRevocation(t *testing.T) {
 	tier.All(t)
 	f := start(t)
@@ -132,7 +133,8 @@ func TestRevocation(t *testing.T) {
 			return err
 		}
 		ready := meta.FindStatusCondition(exp.Status.Conditions, "Ready")
-		if ready != nil && ready.Status == metav1.ConditionUnknown && strings.Contains(ready.Message, "rejects the credential") {
+		if ready != nil && ready.Status == metav1.ConditionUnknown &&
+			strings.Contains(ready.Message, "rejects the credential") {
 			return nil
 		}
 		return fmt.Errorf("conditions %v", exp.Status.Conditions)
@@ -159,7 +161,8 @@ func frozen(t *testing.T, v member, want float64) error {
 // brokerToken returns the token in the Secret of a member.
 func brokerToken(t *testing.T, m *testclusterset.Member) string {
 	t.Helper()
-	u, err := m.Dynamic().Resource(secrets).Namespace(wellknown.ControllerNamespace).Get(t.Context(), broker.SecretName, metav1.GetOptions{})
+	u, err := m.Dynamic().Resource(secrets).Namespace(wellknown.ControllerNamespace).Get(t.Context(), broker.SecretName,
+		metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,8 +187,8 @@ func keepToken(t *testing.T, m *testclusterset.Member, token string) {
 	}
 }
 
-// aged returns a token as if it had been issued ten minutes before it expires, signed with the broker's own key. So a test
-// need not wait until one is old: the shortest life that an API server grants is ten minutes.
+// aged returns a token as if it had been issued ten minutes before it expires, signed with the broker's own key. So a
+// test need not wait until one is old: the shortest life that an API server grants is ten minutes.
 func aged(t *testing.T, c *controlplane.ControlPlane, token string, expires time.Time) string {
 	t.Helper()
 	parts := strings.Split(token, ".")
@@ -246,7 +249,8 @@ func awaitRejection(t *testing.T, c *controlplane.ControlPlane, token string) {
 	ctx, cancel := context.WithTimeout(t.Context(), leeway+cached+until.Patience)
 	defer cancel()
 	for {
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, config.Host+"/api/v1/namespaces/kube-system", http.NoBody)
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, config.Host+"/api/v1/namespaces/kube-system",
+			http.NoBody)
 		if err != nil {
 			t.Fatal(err)
 		}

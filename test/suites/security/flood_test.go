@@ -28,7 +28,8 @@ import (
 // most is how many objects of each kind mallory may have.
 const most = 10
 
-// TestFlood lets mallory write as many objects and then send as many requests as she can. The other members are not affected.
+// TestFlood lets mallory write as many objects and then send as many requests as she can. The other members are not
+// affected.
 func TestFlood(t *testing.T) {
 	tier.All(t)
 	f := start(t)
@@ -171,7 +172,8 @@ func (h attacker) awaitFlowSchema(t *testing.T, config *rest.Config, schema stri
 }
 
 // listRecords lists all records of all members, and returns the flow schema of the request and the status.
-func listRecords(ctx context.Context, transport http.RoundTripper, config *rest.Config) (schema string, status int, err error) {
+func listRecords(ctx context.Context, transport http.RoundTripper, config *rest.Config) (schema string, status int,
+	err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet,
 		config.Host+"/apis/broker.clusterset-dns.io/v1alpha1/exportedservices", http.NoBody)
 	if err != nil {
@@ -216,7 +218,8 @@ func (fl *flood) stop() {
 // flowSchema returns the UID of a flow schema.
 func flowSchema(t *testing.T, c *controlplane.ControlPlane, name string) string {
 	t.Helper()
-	r := c.Dynamic().Resource(schema.GroupVersionResource{Group: "flowcontrol.apiserver.k8s.io", Version: "v1", Resource: "flowschemas"})
+	r := c.Dynamic().Resource(schema.GroupVersionResource{Group: "flowcontrol.apiserver.k8s.io", Version: "v1",
+		Resource: "flowschemas"})
 	s, err := r.Get(t.Context(), name, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -224,8 +227,8 @@ func flowSchema(t *testing.T, c *controlplane.ControlPlane, name string) string 
 	return string(s.GetUID())
 }
 
-// brokerRejections returns how many requests an API server has rejected because the queues of their flow were full, by flow schema. On a busy
-// machine others are rejected, too, which waited for too long.
+// brokerRejections returns how many requests an API server has rejected because the queues of their flow were full, by
+// flow schema. On a busy machine others are rejected, too, which waited for too long.
 func brokerRejections(t *testing.T, c *controlplane.ControlPlane) map[string]float64 {
 	t.Helper()
 	all, err := series.OfAPIServer(t.Context(), c.Config())

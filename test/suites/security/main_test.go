@@ -1,5 +1,5 @@
-// Package security tests what a member can do to the others: a malicious member that writes what it may not, or floods the broker, and
-// members whose credential expires or is revoked.
+// Package security tests what a member can do to the others: a malicious member that writes what it may not, or floods
+// the broker, and members whose credential expires or is revoked.
 package security
 
 import (
@@ -26,18 +26,21 @@ import (
 
 // The resources that the tests read.
 var (
-	imports     = schema.GroupVersionResource{Group: "multicluster.x-k8s.io", Version: "v1beta1", Resource: "serviceimports"}
+	imports = schema.GroupVersionResource{Group: "multicluster.x-k8s.io", Version: "v1beta1",
+		Resource: "serviceimports"}
 	exported    = schema.GroupVersionResource{Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"}
 	joined      = schema.GroupVersionResource{Group: "broker.clusterset-dns.io", Version: "v1alpha1", Resource: "members"}
-	inventories = schema.GroupVersionResource{Group: "broker.clusterset-dns.io", Version: "v1alpha1", Resource: "inventories"}
-	records     = schema.GroupVersionResource{Group: "broker.clusterset-dns.io", Version: "v1alpha1", Resource: "exportedservices"}
-	services    = schema.GroupVersionResource{Version: "v1", Resource: "services"}
-	accounts    = schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"}
-	secrets     = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
+	inventories = schema.GroupVersionResource{Group: "broker.clusterset-dns.io", Version: "v1alpha1",
+		Resource: "inventories"}
+	records = schema.GroupVersionResource{Group: "broker.clusterset-dns.io", Version: "v1alpha1",
+		Resource: "exportedservices"}
+	services = schema.GroupVersionResource{Version: "v1", Resource: "services"}
+	accounts = schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"}
+	secrets  = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
 )
 
-// shared is the clusterset of all tests: two honest members that are joined, east and west, and mallory, the malicious one. The broker serves
-// few requests at a time, so that mallory can flood it.
+// shared is the clusterset of all tests: two honest members that are joined, east and west, and mallory, the malicious
+// one. The broker serves few requests at a time, so that mallory can flood it.
 var shared struct {
 	once       sync.Once
 	quotas     sync.Once // starts what enforces quotas on the broker
@@ -56,8 +59,9 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// start returns the clusterset. mallory is not a member when a test begins, also if an earlier test has let her join: no claim of hers counts as older
-// than her join (docs/spec/controller.md 4.2), so a test in which she has to come later exports first.
+// start returns the clusterset. mallory is not a member when a test begins, also if an earlier test has let her join:
+// no claim of hers counts as older than her join (docs/spec/controller.md 4.2), so a test in which she has to come
+// later exports first.
 func start(t *testing.T) *testclusterset.Clusterset {
 	t.Helper()
 	shared.once.Do(func() {
@@ -132,7 +136,8 @@ func (v member) rejections(t *testing.T, reason string) float64 {
 func exportService(t *testing.T, m *testclusterset.Member, namespace, name, address string) {
 	t.Helper()
 	s := testclusterset.Service(namespace, name, testclusterset.Port("http", 80))
-	m.Put(t, s, testclusterset.Slice(s, name+"-1", testclusterset.Endpoint{Address: address}), testclusterset.Export(namespace, name))
+	m.Put(t, s, testclusterset.Slice(s, name+"-1", testclusterset.Endpoint{Address: address}),
+		testclusterset.Export(namespace, name))
 }
 
 // imported waits until a member has imported the addresses, sorted, for the service, and the import is ready.
@@ -166,8 +171,10 @@ func addresses(ctx context.Context, m *testclusterset.Member, namespace, name st
 	return found, err
 }
 
-// versions returns UID and version of all objects of the resources outside of one namespace, by resource, namespace and name.
-func versions(t *testing.T, c *controlplane.ControlPlane, besides string, resources ...schema.GroupVersionResource) map[string]string {
+// versions returns UID and version of all objects of the resources outside of one namespace, by resource, namespace and
+// name.
+func versions(t *testing.T, c *controlplane.ControlPlane, besides string,
+	resources ...schema.GroupVersionResource) map[string]string {
 	t.Helper()
 	found := make(map[string]string)
 	for _, r := range resources {
@@ -214,8 +221,8 @@ const marks = "marks"
 // marksMade counts the marks, each of which needs addresses of its own.
 var marksMade int
 
-// mark changes an endpoint of a service in both honest members and waits until the other one has imported it: by then both have handled
-// all that was written before.
+// mark changes an endpoint of a service in both honest members and waits until the other one has imported it: by then
+// both have handled all that was written before.
 func mark(t *testing.T, a, b *testclusterset.Member) {
 	t.Helper()
 	marksMade++

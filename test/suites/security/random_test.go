@@ -36,8 +36,9 @@ var (
 	attackSeed = flag.Uint64("seed", 1, "what TestRandomWrites makes its writes from")
 )
 
-// TestRandomWrites lets mallory write at random what her credential lets her write, well formed or not. Meanwhile each answer about the
-// others' services is as before, and afterwards no object of theirs is another one. `make attack` does so for ten minutes.
+// TestRandomWrites lets mallory write at random what her credential lets her write, well formed or not. Meanwhile each
+// answer about the others' services is as before, and afterwards no object of theirs is another one. `make attack` does
+// so for ten minutes.
 func TestRandomWrites(t *testing.T) {
 	tier.All(t)
 	t.Logf("for %s, -seed %d", *attackTime, *attackSeed)
@@ -54,7 +55,8 @@ func TestRandomWrites(t *testing.T) {
 	exportService(t, w, "shop", "web", "10.22.0.1")
 	exportService(t, e, "bank", "ledger", "10.21.0.2")
 	db := testclusterset.Headless("bank", "db", testclusterset.Port("pg", 5432))
-	e.Put(t, db, testclusterset.Slice(db, "db-1", testclusterset.Endpoint{Address: "10.21.0.3"}), testclusterset.Export("bank", "db"))
+	e.Put(t, db, testclusterset.Slice(db, "db-1", testclusterset.Endpoint{Address: "10.21.0.3"}),
+		testclusterset.Export("bank", "db"))
 	for _, v := range []member{east, west} {
 		imported(t, v.Member, "shop", "web", "10.21.0.1", "10.22.0.1")
 		imported(t, v.Member, "bank", "ledger", "10.21.0.2")
@@ -107,14 +109,18 @@ type answers struct {
 	answers atomic.Int64
 }
 
-// questions are about services to which mallory cannot contribute: she may not export to bank, and shop/web has names of one cluster.
+// questions are about services to which mallory cannot contribute: she may not export to bank, and shop/web has names
+// of one cluster.
 var questions = []struct {
 	name  string
 	qtype uint16
 }{
-	{"web.shop", dns.TypeA}, {"web.shop", dns.TypeAAAA}, {"east.web.shop", dns.TypeA}, {"west.web.shop", dns.TypeA}, {"_http._tcp.web.shop", dns.TypeSRV},
-	{"_http._tcp.east.web.shop", dns.TypeSRV}, {"ledger.bank", dns.TypeA}, {"ledger.bank", dns.TypeSRV}, {"db.bank", dns.TypeA}, {"db.bank", dns.TypeSRV},
-	{"10-21-0-3.east.db.bank", dns.TypeA}, {"mallory.ledger.bank", dns.TypeA}, {"mallory.db.bank", dns.TypeA}, {"none.bank", dns.TypeA},
+	{"web.shop", dns.TypeA}, {"web.shop", dns.TypeAAAA}, {"east.web.shop", dns.TypeA}, {"west.web.shop", dns.TypeA},
+	{"_http._tcp.web.shop", dns.TypeSRV},
+	{"_http._tcp.east.web.shop", dns.TypeSRV}, {"ledger.bank", dns.TypeA}, {"ledger.bank", dns.TypeSRV},
+	{"db.bank", dns.TypeA}, {"db.bank", dns.TypeSRV},
+	{"10-21-0-3.east.db.bank", dns.TypeA}, {"mallory.ledger.bank", dns.TypeA}, {"mallory.db.bank", dns.TypeA},
+	{"none.bank", dns.TypeA},
 }
 
 func (a *answers) each(t *testing.T, then func(key, answer string)) {
@@ -206,7 +212,8 @@ func (r *randomWriter) write(ctx context.Context) {
 
 // object returns an object as an honest controller would write it.
 func (r *randomWriter) object() runtime.Object {
-	namespace, name := r.choose("shop", "shop", "bank", "kube-system", "other"), r.choose("web", "web", "ledger", "db", "x", "y", "kubernetes")
+	namespace, name := r.choose("shop", "shop", "bank", "kube-system", "other"),
+		r.choose("web", "web", "ledger", "db", "x", "y", "kubernetes")
 	address := fmt.Sprintf("10.2%d.0.%d", 1+r.IntN(3), r.IntN(4))
 	if r.IntN(2) == 0 {
 		address = fmt.Sprintf("10.23.0.%d", 1+r.IntN(200))
@@ -228,8 +235,9 @@ func (r *randomWriter) object() runtime.Object {
 		return r.heartbeat()
 	case 9:
 		return &v1alpha1.Member{
-			TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Member"}, ObjectMeta: metav1.ObjectMeta{Name: r.ID},
-			Status: r.status(),
+			TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "Member"},
+			ObjectMeta: metav1.ObjectMeta{Name: r.ID},
+			Status:     r.status(),
 		}
 	case 10:
 		seconds := int64([]int{600, 3600, 1 << 30}[r.IntN(3)])
@@ -244,15 +252,18 @@ func (r *randomWriter) object() runtime.Object {
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "multicluster.x-k8s.io/v1beta1", "kind": "ServiceImport",
 		"metadata": map[string]any{"namespace": r.BrokerNamespace(), "name": record.Name},
-		"spec":     map[string]any{"type": "ClusterSetIP", "ips": []any{"10.23.0.1"}, "ports": []any{map[string]any{"port": int64(80), "protocol": "TCP"}}},
+		"spec": map[string]any{"type": "ClusterSetIP", "ips": []any{"10.23.0.1"},
+			"ports": []any{map[string]any{"port": int64(80), "protocol": "TCP"}}},
 	}}
 }
 
 // part returns an inventory that lists a service or not, and may claim addresses for it, also those of others.
 func (r *randomWriter) part(namespace, name, uid string) runtime.Object {
-	entry := v1alpha1.InventoryEntry{Name: broker.RecordName(namespace, name), UID: uid, From: int64(r.IntN(3)), Behind: int64(r.IntN(3))}
+	entry := v1alpha1.InventoryEntry{Name: broker.RecordName(namespace, name), UID: uid, From: int64(r.IntN(3)),
+		Behind: int64(r.IntN(3))}
 	for range r.IntN(3) {
-		claim := v1alpha1.Claim{IP: r.choose("243.0.0.1", "243.0.0.2", "10.11.0.1", "fd00::1"), Since: 1 + int64(r.IntN(3)), Released: int64(r.IntN(2))}
+		claim := v1alpha1.Claim{IP: r.choose("243.0.0.1", "243.0.0.2", "10.11.0.1", "fd00::1"), Since: 1 + int64(r.IntN(3)),
+			Released: int64(r.IntN(2))}
 		entry.Claims = append(entry.Claims, claim)
 	}
 	i := r.inventory(int64(r.IntN(100)), entry)
@@ -267,7 +278,8 @@ func (r *randomWriter) part(namespace, name, uid string) runtime.Object {
 func (r *randomWriter) vary(spec *v1alpha1.ExportedServiceSpec) {
 	spec.VIP = []*v1alpha1.VIP{nil, {}, {Wanted: true}}[r.IntN(3)]
 	spec.Type = []v1alpha1.ServiceType{v1alpha1.ClusterSetIP, v1alpha1.Headless}[r.IntN(2)]
-	spec.IPFamilies = [][]corev1.IPFamily{{corev1.IPv4Protocol}, {corev1.IPv6Protocol}, {corev1.IPv6Protocol, corev1.IPv4Protocol}}[r.IntN(3)]
+	spec.IPFamilies = [][]corev1.IPFamily{{corev1.IPv4Protocol}, {corev1.IPv6Protocol},
+		{corev1.IPv6Protocol, corev1.IPv4Protocol}}[r.IntN(3)]
 	spec.Ports[0].Port = []int32{80, 81, 5432}[r.IntN(3)]
 	if r.IntN(2) == 0 {
 		spec.SessionAffinity = corev1.ServiceAffinityClientIP
@@ -275,7 +287,8 @@ func (r *randomWriter) vary(spec *v1alpha1.ExportedServiceSpec) {
 		spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &seconds}}
 	}
 	if r.IntN(2) == 0 {
-		spec.TrafficDistribution = new(r.choose(corev1.ServiceTrafficDistributionPreferClose, "PreferSameZone", "PreferSameNode", "Else"))
+		spec.TrafficDistribution = new(r.choose(corev1.ServiceTrafficDistributionPreferClose, "PreferSameZone",
+			"PreferSameNode", "Else"))
 	}
 	if r.IntN(2) == 0 {
 		spec.ClusterSelectors = r.selectors()
@@ -288,11 +301,13 @@ func (r *randomWriter) vary(spec *v1alpha1.ExportedServiceSpec) {
 // selectors returns up to two random selectors of clusters.
 func (r *randomWriter) selectors() (all []v1alpha1.ClusterSelector) {
 	for range r.IntN(3) {
-		key, value := r.choose(about.ClusterIDName, "region.topology.k8s.io", "x"), r.choose("east", "west", "mallory", "@SameAsImporter@")
+		key, value := r.choose(about.ClusterIDName, "region.topology.k8s.io", "x"),
+			r.choose("east", "west", "mallory", "@SameAsImporter@")
 		selector := v1alpha1.ClusterSelector{MatchProperties: []v1alpha1.Property{{Name: key, Value: value}}}
 		switch r.IntN(4) {
 		case 0:
-			selector = v1alpha1.ClusterSelector{MatchExpressions: []v1alpha1.PropertyExpression{{Key: key, Operator: "NotIn", Values: []string{value}}}}
+			selector = v1alpha1.ClusterSelector{MatchExpressions: []v1alpha1.PropertyExpression{{Key: key, Operator: "NotIn",
+				Values: []string{value}}}}
 		case 1:
 			selector = v1alpha1.ClusterSelector{MatchExpressions: []v1alpha1.PropertyExpression{{Key: key, Operator: "Exists"}}}
 		}
@@ -304,7 +319,8 @@ func (r *randomWriter) selectors() (all []v1alpha1.ClusterSelector) {
 // heartbeat returns a Lease of any time, TTL and holder. Members read those with the label.
 func (r *randomWriter) heartbeat() *coordinationv1.Lease {
 	seconds := int32([]int{0, 1, 30, 1 << 30}[r.IntN(4)])
-	holder, now := r.choose("mallory", "east"), metav1.NewMicroTime(time.Now().Add(time.Duration(r.IntN(100)-50)*time.Hour))
+	holder, now := r.choose("mallory", "east"), metav1.NewMicroTime(time.Now().Add(time.Duration(r.IntN(
+		100)-50)*time.Hour))
 	l := &coordinationv1.Lease{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "coordination.k8s.io/v1", Kind: "Lease"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: r.BrokerNamespace(), Name: broker.HeartbeatName},
@@ -374,7 +390,8 @@ func (r *randomWriter) value() any {
 	case 3:
 		return []any{int64(0), int64(-1), int64(65536), int64(1) << 40, true, 1.5}[r.IntN(6)]
 	}
-	return r.choose("east", "west", "mallory", "10.21.0.1", "10.23.0.9", "Headless", "ClusterSetIP", "IPv6", "FQDN", "TCP", "ledger.bank", "bank", "web",
+	return r.choose("east", "west", "mallory", "10.21.0.1", "10.23.0.9", "Headless", "ClusterSetIP", "IPv6", "FQDN",
+		"TCP", "ledger.bank", "bank", "web",
 		"2001-01-01T00:00:00Z", "9999-12-31T23:59:59Z", "", "\u0000", string(make([]byte, 70_000)), "\u202e")
 }
 
@@ -390,12 +407,14 @@ func (r *randomWriter) patch(ctx context.Context, u *unstructured.Unstructured) 
 		return err
 	}
 	var sub []string
-	resource := map[string]schema.GroupVersionResource{"ExportedService": records, "EndpointSlice": exported, "Inventory": inventories, "ServiceImport": imports}[u.GetKind()]
+	resource := map[string]schema.GroupVersionResource{"ExportedService": records, "EndpointSlice": exported,
+		"Inventory": inventories, "ServiceImport": imports}[u.GetKind()]
 	if u.GetKind() == "Member" || resource.Resource == "" {
 		resource, sub = joined, []string{"status"}
 		_, err = r.client.Resource(resource).Patch(ctx, r.ID, types.MergePatchType, text, metav1.PatchOptions{}, sub...)
 		return err
 	}
-	_, err = r.client.Resource(resource).Namespace(r.BrokerNamespace()).Patch(ctx, u.GetName(), types.MergePatchType, text, metav1.PatchOptions{})
+	_, err = r.client.Resource(resource).Namespace(r.BrokerNamespace()).Patch(ctx, u.GetName(), types.MergePatchType,
+		text, metav1.PatchOptions{})
 	return err
 }

@@ -1,8 +1,9 @@
 //go:build traffic && linux
 
 // Package traffic proves by real packets that clients reach what is exported: each member is a network namespace with
-// kube-proxy and our CoreDNS in it, over a real API server with the controller that makes EndpointSlices. Our controller runs
-// in this process, with the rights that are shipped, and meets the others by way of a broker. It needs root.
+// kube-proxy and our CoreDNS in it, over a real API server with the controller that makes EndpointSlices. Our
+// controller runs in this process, with the rights that are shipped, and meets the others by way of a broker. It needs
+// root.
 package traffic
 
 import (
@@ -78,7 +79,8 @@ func startWith(t *testing.T, options ...func(*controller.Config)) *clusterset {
 		_, err := m.Join(t.Context(), func(o *admin.JoinOptions) { o.VIPCIDR = admin.VIPAuto })
 		must(t, err)
 	}
-	return &clusterset{east: startMember(t, network, bin, f.Members[0], options), west: startMember(t, network, bin, f.Members[1], options)}
+	return &clusterset{east: startMember(t, network, bin, f.Members[0], options),
+		west: startMember(t, network, bin, f.Members[1], options)}
 }
 
 // programs are what runs in a node.

@@ -33,7 +33,8 @@ func TestMain(m *testing.M) {
 // mark begins a line with what has to be gone later.
 const mark = "HAS TO GO: "
 
-// end prints the processes and network namespaces that were started here, then ends in the way that the environment says.
+// end prints the processes and network namespaces that were started here, then ends in the way that the environment
+// says.
 func end(t *testing.T) {
 	own, err := os.Readlink("/proc/self/ns/net")
 	must(t, err)
@@ -106,8 +107,8 @@ func TestNothingIsLeft(t *testing.T) {
 				namespaces++
 				until.OK(t, what, func(context.Context) error { return closed(what) })
 			}
-			// Of each member etcd, kube-apiserver, kube-controller-manager, kube-proxy, CoreDNS and a shell that removes its folder;
-			// of the broker the first two and the last.
+			// Of each member etcd, kube-apiserver, kube-controller-manager, kube-proxy, CoreDNS and a shell that removes its
+			// folder; of the broker the first two and the last.
 			if processes != 15 || namespaces != 3 {
 				t.Errorf("%q were started, want 15 processes and 3 network namespaces", left)
 			}
@@ -145,7 +146,8 @@ func badEnd(t *testing.T, how, dir string) (left []string) {
 	return left
 }
 
-// gone fails while the process runs. A zombie does not: its parent is whoever adopts orphans here, and may never ask for it.
+// gone fails while the process runs. A zombie does not: its parent is whoever adopts orphans here, and may never ask
+// for it.
 func gone(pid string) error {
 	b, err := os.ReadFile("/proc/" + pid + "/stat")
 	if err != nil {

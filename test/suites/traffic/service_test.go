@@ -112,8 +112,8 @@ func importName(service string, labels ...string) string {
 // families are those in which everything is reached.
 var families = []string{"ip4", "ip6"}
 
-// reaches waits until clients in the member reach, at the destination and in each family, those of the pods that have it, and no
-// others: by their addresses, at the port where they listen.
+// reaches waits until clients in the member reach, at the destination and in each family, those of the pods that have
+// it, and no others: by their addresses, at the port where they listen.
 func (m *member) reaches(t *testing.T, d destination, port int32, want ...netip.Addr) {
 	t.Helper()
 	for _, family := range families {
@@ -146,8 +146,8 @@ func (m *member) lacks(t *testing.T, d destination) {
 	})
 }
 
-// answersVIP waits until the name of the service leads to the addresses of a Service of this member, which are those of the
-// import: the DNS server has a watch of its own.
+// answersVIP waits until the name of the service leads to the addresses of a Service of this member, which are those of
+// the import: the DNS server has a watch of its own.
 func (m *member) answersVIP(t *testing.T, service string) {
 	t.Helper()
 	until.OK(t, fmt.Sprintf("addresses of %s in %s", importName(service), m.ID), func(context.Context) error {

@@ -56,8 +56,8 @@ func (c *clusterset) clusterIP(t *testing.T) {
 	}
 }
 
-// twoExporters: the cluster IP leads to the pods of both members, until one of them exports no longer. With the last export
-// the name is gone.
+// twoExporters: the cluster IP leads to the pods of both members, until one of them exports no longer. With the last
+// export the name is gone.
 func (c *clusterset) twoExporters(t *testing.T) {
 	api := service{Name: "api", Ports: map[string]int32{"http": 80}, Pods: 2}
 	east, west := c.east.offer(t, api), c.west.offer(t, api)
@@ -93,8 +93,8 @@ func (c *clusterset) unionOfPorts(t *testing.T) {
 	}
 }
 
-// portsInConflict: the older export has its way; the newer one serves a port under another name, but none of a name that
-// means another number.
+// portsInConflict: the older export has its way; the newer one serves a port under another name, but none of a name
+// that means another number.
 func (c *clusterset) portsInConflict(t *testing.T) {
 	old := service{Name: "cart", Ports: map[string]int32{"http": 80, "admin": 81}, Pods: 1}
 	young := old
@@ -132,8 +132,8 @@ func (c *clusterset) headless(t *testing.T) {
 	}
 }
 
-// notReady: the pods of a headless Service with publishNotReadyAddresses have their names everywhere while they are not ready, as the controller that
-// makes slices says that they are (docs/spec/controller.md 3.4).
+// notReady: the pods of a headless Service with publishNotReadyAddresses have their names everywhere while they are not
+// ready, as the controller that makes slices says that they are (docs/spec/controller.md 3.4).
 func (c *clusterset) notReady(t *testing.T) {
 	quorum := service{Name: "quorum", Headless: true, Ports: map[string]int32{"raft": 33}, Pods: 1}
 	object := quorum.Object()
@@ -182,15 +182,16 @@ func (c *clusterset) controllerKilled(t *testing.T) {
 	c.west.reaches(t, all, port, westPeers...)
 	c.west.lacks(t, destination{name: importName("peers", "peers-0", "east"), port: port})
 	// How long it takes depends on the machine, so no bound is checked here.
-	t.Logf("%s after the end of the controller clients reach nothing of its cluster, with a TTL of %s", time.Since(killed), leaseTTL)
+	t.Logf("%s after the end of the controller clients reach nothing of its cluster, with a TTL of %s",
+		time.Since(killed), leaseTTL)
 
 	c.east.startController(t)
 	c.west.reaches(t, vip, port, slices.Concat(east, west)...)
 	c.west.reaches(t, all, port, slices.Concat(eastPeers, westPeers)...)
 }
 
-// affinity: where a namespace prefers its own cluster, connections stay there while a pod is ready, go to the next cluster when none is, and come back
-// (docs/spec/selection.md 3, docs/spec/selection.md 4).
+// affinity: where a namespace prefers its own cluster, connections stay there while a pod is ready, go to the next
+// cluster when none is, and come back (docs/spec/selection.md 3, docs/spec/selection.md 4).
 func (c *clusterset) affinity(t *testing.T) {
 	near := service{Name: "near", Ports: map[string]int32{"http": 80}, Pods: 1}
 	east, west := c.east.offer(t, near), c.west.offer(t, near)
@@ -216,8 +217,8 @@ func (c *clusterset) affinity(t *testing.T) {
 	c.east.reaches(t, here, port, slices.Concat(east, west)...)
 }
 
-// drain: while the pods of the preferred cluster end gracefully and come back, each connection is accepted, and one that is open stays where it is
-// (docs/spec/selection.md 3).
+// drain: while the pods of the preferred cluster end gracefully and come back, each connection is accepted, and one
+// that is open stays where it is (docs/spec/selection.md 3).
 func (c *clusterset) drain(t *testing.T) {
 	moving := service{Name: "moving", Ports: map[string]int32{"http": 84}, Pods: 1}
 	east, west := c.east.offer(t, moving), c.west.offer(t, moving)

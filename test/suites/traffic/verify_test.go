@@ -29,8 +29,8 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
-// A kubelet runs the Pods of "clusterset verify" as processes in the node, with the program and arguments that they have, and serves their
-// logs to the API server.
+// A kubelet runs the Pods of "clusterset verify" as processes in the node, with the program and arguments that they
+// have, and serves their logs to the API server.
 type kubelet struct {
 	*testing.T
 	*member
@@ -55,8 +55,9 @@ func startKubelet(t *testing.T, m *member, bin string) (stop func()) {
 	logs.StartTLS()
 	_, port, err := net.SplitHostPort(logs.Listener.Addr().String())
 	must(t, err)
-	_, err = m.Dynamic().Resource(schema.GroupVersionResource{Version: "v1", Resource: "nodes"}).Patch(t.Context(), nodeName, "application/strategic-merge-patch+json", fmt.Appendf(nil,
-		`{"status":{"addresses":[{"type":"Hostname","address":"127.0.0.1"}],"daemonEndpoints":{"kubeletEndpoint":{"Port":%s}}}}`, port),
+	_, err = m.Dynamic().Resource(schema.GroupVersionResource{Version: "v1", Resource: "nodes"}).Patch(t.Context(),
+		nodeName, "application/strategic-merge-patch+json", fmt.Appendf(nil,
+			`{"status":{"addresses":[{"type":"Hostname","address":"127.0.0.1"}],"daemonEndpoints":{"kubeletEndpoint":{"Port":%s}}}}`, port),
 		metav1.PatchOptions{}, "status")
 	must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -114,7 +115,8 @@ func (k *kubelet) take(ctx context.Context, namespace string) error {
 			continue
 		}
 		err := k.client.Pods(namespace).Bind(ctx, &corev1.Binding{
-			ObjectMeta: metav1.ObjectMeta{Name: p.Name, Namespace: namespace}, Target: corev1.ObjectReference{Kind: "Node", Name: nodeName},
+			ObjectMeta: metav1.ObjectMeta{Name: p.Name, Namespace: namespace},
+			Target:     corev1.ObjectReference{Kind: "Node", Name: nodeName},
 		}, metav1.CreateOptions{})
 		if err != nil {
 			return err
@@ -138,7 +140,8 @@ func (k *kubelet) start(ctx context.Context, p *corev1.Pod) error {
 	}
 	k.mu.Unlock()
 	for _, a := range addresses { // an IPv6 address that is local by its route alone cannot be listened at
-		ip, err := subprocess.Start(k.Node.Command(subprocess.Command{Bin: "ip", Args: []string{"address", "add", a, "dev", "lo", "nodad"}}))
+		ip, err := subprocess.Start(k.Node.Command(subprocess.Command{Bin: "ip",
+			Args: []string{"address", "add", a, "dev", "lo", "nodad"}}))
 		if err == nil {
 			err = ip.Wait(ctx)
 		}
@@ -198,7 +201,8 @@ func (k *kubelet) report(ctx context.Context, p *corev1.Pod, addresses []string,
 	return err
 }
 
-// verified: clusterset verify finds that everything works, in both families, with Pods that are its program, and where packets are lost.
+// verified: clusterset verify finds that everything works, in both families, with Pods that are its program, and where
+// packets are lost.
 func (c *clusterset) verified(t *testing.T) {
 	bin, err := server.Program(t.Context(), "clusterset")
 	must(t, err)
@@ -242,9 +246,12 @@ func everythingWorks(t *testing.T, report verify.Report) {
 	}
 }
 
-// lost: packets of one protocol that do not arrive at the Pods of east are a fault of the network, from east to west alone.
-func (c *clusterset) lost(t *testing.T, step verify.Step, code reason.Code, run func(timeout time.Duration) verify.Report) {
-	c.east.nft(t, fmt.Sprintf("add table inet lost; add chain inet lost in { type filter hook input priority 0; }; add rule inet lost in %s dport 8080 drop",
+// lost: packets of one protocol that do not arrive at the Pods of east are a fault of the network, from east to west
+// alone.
+func (c *clusterset) lost(t *testing.T, step verify.Step, code reason.Code,
+	run func(timeout time.Duration) verify.Report) {
+	c.east.nft(t, fmt.Sprintf(
+		"add table inet lost; add chain inet lost in { type filter hook input priority 0; }; add rule inet lost in %s dport 8080 drop",
 		strings.ToLower(string(step))))
 	defer c.east.nft(t, "delete table inet lost")
 	// With little time, since each check that fails takes all of it; on a slow machine a later run has more.

@@ -16,8 +16,8 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
-// TestVirtualIPs: with "vip cidr" clients of all members connect to one address of each family, the same everywhere, and reach the pods behind
-// it (docs/spec/controller.md 5.7).
+// TestVirtualIPs: with "vip cidr" clients of all members connect to one address of each family, the same everywhere,
+// and reach the pods behind it (docs/spec/controller.md 5.7).
 func TestVirtualIPs(t *testing.T) {
 	c := startWith(t, func(c *controller.Config) { c.VIP = merge.CIDR })
 	t.Run("one address everywhere", c.oneAddressEverywhere)
@@ -26,7 +26,8 @@ func TestVirtualIPs(t *testing.T) {
 	t.Run("beside derived", c.besideDerived)
 }
 
-// addressesOf waits until the service has an address of each family in this member, and that its name has them, and returns them.
+// addressesOf waits until the service has an address of each family in this member, and that its name has them, and
+// returns them.
 func (m *member) addressesOf(t *testing.T, service string) (addresses []string) {
 	t.Helper()
 	until.OK(t, fmt.Sprintf("addresses of %s in %s", service, m.ID), func(context.Context) error {
@@ -54,8 +55,8 @@ func areVIPs(t *testing.T, addresses []string) {
 	}
 }
 
-// oneAddressEverywhere: the pods of both members are behind it, until one of them exports no longer. The address stays, though that one had
-// allocated it.
+// oneAddressEverywhere: the pods of both members are behind it, until one of them exports no longer. The address stays,
+// though that one had allocated it.
 func (c *clusterset) oneAddressEverywhere(t *testing.T) {
 	api := service{Name: "api", Ports: map[string]int32{"http": 80}, Pods: 2}
 	east, west := c.east.offer(t, api), c.west.offer(t, api)
@@ -108,7 +109,8 @@ func (c *clusterset) withoutAddress(t *testing.T) {
 	}
 }
 
-// besideDerived: a member with "vip derived" has addresses of its own for the same service, and those of the others are reached as before.
+// besideDerived: a member with "vip derived" has addresses of its own for the same service, and those of the others are
+// reached as before.
 func (c *clusterset) besideDerived(t *testing.T) {
 	mixed := service{Name: "mixed", Ports: map[string]int32{"http": 83}, Pods: 1}
 	east, west := c.east.offer(t, mixed), c.west.offer(t, mixed)

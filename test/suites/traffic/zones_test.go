@@ -33,8 +33,9 @@ type zoneNode struct {
 // near is the service of TestZones.
 var near = service{Name: "near", Ports: map[string]int32{"http": 80}, Pods: 1}
 
-// TestZones has two clusters with a node in each of the zones a and b, and a pod on each node. Which pods clients on a node reach follows from the
-// traffic distribution of the service, and from which pods are ready (docs/spec/controller.md 5.6).
+// TestZones has two clusters with a node in each of the zones a and b, and a pod on each node. Which pods clients on a
+// node reach follows from the traffic distribution of the service, and from which pods are ready
+// (docs/spec/controller.md 5.6).
 func TestZones(t *testing.T) {
 	nodes := startZones(t)
 	for _, n := range nodes {
@@ -60,7 +61,8 @@ func TestZones(t *testing.T) {
 	}
 	const everywhere = "east/a east/b west/a west/b"
 	all := map[string]string{"east/a": everywhere, "east/b": everywhere, "west/a": everywhere, "west/b": everywhere}
-	own := map[string]string{"east/a": "east/a west/a", "east/b": "east/b west/b", "west/a": "east/a west/a", "west/b": "east/b west/b"}
+	own := map[string]string{"east/a": "east/a west/a", "east/b": "east/b west/b", "west/a": "east/a west/a",
+		"west/b": "east/b west/b"}
 
 	distribute("")
 	for _, m := range []*testclusterset.Member{east, west} {
@@ -78,7 +80,8 @@ func TestZones(t *testing.T) {
 
 	distribute("PreferSameZone")
 	nodes[0].setReady(t, false)
-	reached("east/a is not ready", map[string]string{"east/a": "west/a", "east/b": "east/b west/b", "west/a": "west/a", "west/b": "east/b west/b"})
+	reached("east/a is not ready", map[string]string{"east/a": "west/a", "east/b": "east/b west/b", "west/a": "west/a",
+		"west/b": "east/b west/b"})
 	nodes[2].setReady(t, false)
 	const left = "east/b west/b"
 	reached("zone a is empty", map[string]string{"east/a": left, "east/b": left, "west/a": left, "west/b": left})
@@ -97,9 +100,11 @@ func TestZones(t *testing.T) {
 	}
 	reached("all clusters again, PreferSameNode", own)
 	west.Drop(t, testclusterset.Export(namespace, near.Name))
-	reached("one exporter, PreferSameNode", map[string]string{"east/a": "east/a", "east/b": "east/b", "west/a": "east/a", "west/b": "east/b"})
+	reached("one exporter, PreferSameNode", map[string]string{"east/a": "east/a", "east/b": "east/b", "west/a": "east/a",
+		"west/b": "east/b"})
 	nodes[1].setReady(t, false)
-	reached("its zone b is empty", map[string]string{"east/a": "east/a", "east/b": "east/a", "west/a": "east/a", "west/b": "east/a"})
+	reached("its zone b is empty", map[string]string{"east/a": "east/a", "east/b": "east/a", "west/a": "east/a",
+		"west/b": "east/a"})
 }
 
 // startZones returns the nodes of east and then of west. All of it ends with the test.
@@ -170,7 +175,8 @@ func (n *zoneNode) setReady(t *testing.T, ready bool) {
 	must(t, n.member.Apply(t.Context(), pod))
 }
 
-// reaches waits until clients on the node reach, by the import's addresses of both families, the pods of the nodes with these names and no others.
+// reaches waits until clients on the node reach, by the import's addresses of both families, the pods of the nodes with
+// these names and no others.
 func (n *zoneNode) reaches(t *testing.T, what string, nodes []*zoneNode, want []string) {
 	t.Helper()
 	until.OK(t, fmt.Sprintf("%s: from %s", what, n), func(context.Context) error {

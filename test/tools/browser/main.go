@@ -1,6 +1,8 @@
-// The browser command tests a page as people use it, in a headless Chromium: browser <chromium> <URL> <folder for screenshots>
+// The browser command tests a page as people use it, in a headless Chromium: browser <chromium> <URL> <folder for
+// screenshots>
 //
-// It prints a line for each check and ends with 1 if one failed. The page must not depend on the mouse, on colours or on what it may not load.
+// It prints a line for each check and ends with 1 if one failed. The page must not depend on the mouse, on colours or
+// on what it may not load.
 package main
 
 import (
@@ -64,7 +66,8 @@ func (c *checks) check(ok bool, format string, args ...any) {
 }
 
 func (c *checks) run(chromium, folder string) error {
-	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(chromium), chromedp.WindowSize(width, 900))
+	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]), chromedp.ExecPath(chromium),
+		chromedp.WindowSize(width, 900))
 	if os.Geteuid() == 0 {
 		options = append(options, chromedp.NoSandbox) // Chromium has none for root
 	}
@@ -83,8 +86,12 @@ func (c *checks) run(chromium, folder string) error {
 		}
 		return "request " + e.Request.URL
 	})
-	go note(c, chromedp.Events(ctx, log.EntryAdded), func(e log.EventEntryAdded) string { return string(e.Entry.Level) + " " + e.Entry.Text })
-	go note(c, chromedp.Events(ctx, page.JavascriptDialogOpening), func(e page.EventJavascriptDialogOpening) string { return "dialog " + e.Message })
+	go note(c, chromedp.Events(ctx, log.EntryAdded), func(e log.EventEntryAdded) string {
+		return string(e.Entry.Level) +
+			" " + e.Entry.Text
+	})
+	go note(c, chromedp.Events(ctx, page.JavascriptDialogOpening),
+		func(e page.EventJavascriptDialogOpening) string { return "dialog " + e.Message })
 	if err := chromedp.Do(ctx, chromedp.Navigate(c.url+"/")); err != nil {
 		return err
 	}
@@ -121,7 +128,8 @@ func (c *checks) colors(folder string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		backs := map[string]string{"light": "rgb(255, 255, 255)", "dark": "rgb(18, 19, 22)"}
 		for _, scheme := range []string{"dark", "light"} {
-			media := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}}
+			media := emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme",
+				Value: scheme}}}
 			if _, err := chromedp.Call(ctx, emulation.SetEmulatedMedia, media); err != nil {
 				return err
 			}
@@ -145,7 +153,8 @@ func (c *checks) colors(folder string) func(context.Context) error {
 	}
 }
 
-// small returns a picture with a palette of its most frequent colours: the page has few, and the rest are edges of letters.
+// small returns a picture with a palette of its most frequent colours: the page has few, and the rest are edges of
+// letters.
 func small(shot []byte) ([]byte, error) {
 	from, err := png.Decode(bytes.NewReader(shot))
 	if err != nil {
@@ -158,7 +167,8 @@ func small(shot []byte) ([]byte, error) {
 			counts[from.At(x, y)]++
 		}
 	}
-	palette := color.Palette(slices.SortedFunc(maps.Keys(counts), func(a, b color.Color) int { return counts[b] - counts[a] }))
+	palette := color.Palette(slices.SortedFunc(maps.Keys(counts),
+		func(a, b color.Color) int { return counts[b] - counts[a] }))
 	to := image.NewPaletted(bounds, palette[:min(len(palette), 64)])
 	draw.Draw(to, bounds, from, bounds.Min, draw.Src)
 	var b bytes.Buffer
@@ -186,7 +196,8 @@ func (c *checks) structure(ctx context.Context) error {
 			}
 		}
 	}
-	for _, role := range []string{"banner", "main", "contentinfo", "navigation", "search", "region", "table", "columnheader", "rowheader", "image", "heading"} {
+	for _, role := range []string{"banner", "main", "contentinfo", "navigation", "search", "region", "table",
+		"columnheader", "rowheader", "image", "heading"} {
 		c.check(found[role] > 0, "a screen reader finds %d of role %s", found[role], role)
 	}
 	c.check(len(unnamed) == 0, "without a name: %q", unnamed)
@@ -228,8 +239,10 @@ func (c *checks) keyboard(ctx context.Context) error {
 			wrong = append(wrong, fmt.Sprintf("%q, want %q", at, want))
 		}
 	}
-	c.check(len(wrong) == 0 && count > 8, "Tab visits all %d elements in their order, and shows the focus: %q", count, wrong)
-	if err := chromedp.Do(ctx, chromedp.Navigate(c.url+"/"), chromedp.KeyEvent(kb.Tab), chromedp.KeyEvent(kb.Enter)); err != nil {
+	c.check(len(wrong) == 0 && count > 8, "Tab visits all %d elements in their order, and shows the focus: %q", count,
+		wrong)
+	if err := chromedp.Do(ctx, chromedp.Navigate(c.url+"/"), chromedp.KeyEvent(kb.Tab),
+		chromedp.KeyEvent(kb.Enter)); err != nil {
 		return err
 	}
 	at, err := chromedp.Run(ctx, chromedp.Evaluate[string](`location.href`))

@@ -1,5 +1,6 @@
-// Command build builds main packages of this module into a folder or file and shows its progress: build -o <output> -what <name> <package>...
-// It needs the standard library alone, so it runs within seconds on a machine that has compiled nothing yet.
+// Command build builds main packages of this module into a folder or file and shows its progress: build -o <output>
+// -what <name> <package>... It needs the standard library alone, so it runs within seconds on a machine that has
+// compiled nothing yet.
 package main
 
 import (

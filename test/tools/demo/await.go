@@ -35,7 +35,8 @@ func (d *demo) await(ctx context.Context, check func(context.Context) error) err
 	}
 }
 
-// awaitAnswer asks until the response has the status that q wants and as many records. [demo.askAll] then checks the records.
+// awaitAnswer asks until the response has the status that q wants and as many records. [demo.askAll] then checks the
+// records.
 func (d *demo) awaitAnswer(ctx context.Context, q ask.Question) error {
 	return d.await(ctx, func(ctx context.Context) error {
 		got, err := server.Ask(ctx, d.port.String(), q.FQDN(), dns.StringToType[q.Qtype])

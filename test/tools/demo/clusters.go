@@ -18,8 +18,8 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
 )
 
-// Shorter than the default of 10s 60s, so that the demo need not wait a minute for the heartbeat of a dead cluster to expire; long enough
-// that a busy machine renews those of the others in time.
+// Shorter than the default of 10s 60s, so that the demo need not wait a minute for the heartbeat of a dead cluster to
+// expire; long enough that a busy machine renews those of the others in time.
 const leaseRenew, leaseTTL = "3s", "20s"
 
 func (d *demo) startClusters(ctx context.Context) (err error) {
@@ -38,8 +38,8 @@ without nodes and Pods. The members hold the RBAC objects of our programs (folde
 	return d.writeKubeconfig(ctx)
 }
 
-// writeKubeconfig writes a file with two contexts for each cluster: the administrator's, and that of our program in it. The file is in the
-// folder of another kubeconfig, which is removed even if this process is killed.
+// writeKubeconfig writes a file with two contexts for each cluster: the administrator's, and that of our program in it.
+// The file is in the folder of another kubeconfig, which is removed even if this process is killed.
 func (d *demo) writeKubeconfig(ctx context.Context) error {
 	// These are the rights of CoreDNS with a controller in it.
 	if err := d.south.ApplyYAML(ctx, deploy.AllInOneRBAC); err != nil {
@@ -97,7 +97,8 @@ func (d *demo) join(ctx context.Context) error {
 the Pod networks of the member, because there are no nodes to read them from; other members reject endpoints outside of
 these networks. The warnings are right: this broker is reachable from this machine only.`)
 	for _, m := range d.clusterset.Members {
-		args := []string{"join", "--context", m.ID, "--broker-context", "hub", "--cluster-id", m.ID, "--clusterset", "demo", "--components", "none"}
+		args := []string{"join", "--context", m.ID, "--broker-context", "hub", "--cluster-id", m.ID, "--clusterset", "demo",
+			"--components", "none"}
 		for _, cidr := range m.PodCIDRs() {
 			args = append(args, "--pod-cidr", cidr)
 		}
@@ -154,7 +155,8 @@ come from objects in the API server of south alone: DNS keeps working without th
 		return err
 	}
 	d.printf("%s\n   $ bin/demo-coredns -conf %s &\n\n", indent(corefile, "     "), file)
-	if d.server, err = server.Start(subprocess.Command{Bin: d.bin("demo-coredns"), Args: []string{"-conf", file}}); err != nil {
+	if d.server, err = server.Start(subprocess.Command{Bin: d.bin("demo-coredns"),
+		Args: []string{"-conf", file}}); err != nil {
 		return err
 	}
 	return d.server.Await(ctx, func(ctx context.Context) error { return server.Serves(ctx, d.port.String(), zone) })

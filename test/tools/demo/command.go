@@ -15,7 +15,8 @@ import (
 //go:embed manifests
 var manifests embed.FS
 
-// command runs bin/clusterset, prints its output and fails unless the output has want in it and the exit status is status.
+// command runs bin/clusterset, prints its output and fails unless the output has want in it and the exit status is
+// status.
 func (d *demo) command(ctx context.Context, status int, want string, args ...string) error {
 	text, got, err := d.execute(ctx, args)
 	switch {
@@ -72,7 +73,8 @@ func shown(args []string) string {
 	return line
 }
 
-// abridge shortens a long list of created objects, and leaves out the advice on next steps, which the demo takes anyway.
+// abridge shortens a long list of created objects, and leaves out the advice on next steps, which the demo takes
+// anyway.
 func abridge(text string) string {
 	const kept = 2
 	text, _, _ = strings.Cut(text, "\nNext:")

@@ -42,8 +42,8 @@ func (d *demo) heading(title, says string) {
 	d.printf("%d. %s\n\n%s\n", d.headings, title, indent(says+"\n", "   "))
 }
 
-// step prints what is being done and, when the returned function is called, how long it took. Every ten seconds in between it prints the
-// time so far.
+// step prints what is being done and, when the returned function is called, how long it took. Every ten seconds in
+// between it prints the time so far.
 func (d *demo) step(what string) (done func()) {
 	began := time.Now()
 	d.printf("   %s\n", what)

@@ -1,11 +1,13 @@
-// Command demo shows a clusterset at work. It starts a broker and three clusters, all of them real Kubernetes API servers, and joins the
-// clusters with bin/clusterset. Two clusters export Services, and the third resolves them with CoreDNS. Then Pods, exports and a whole
-// cluster fail, and the demo asks again. Everything listens on loopback, needs no root and is gone when the command ends.
+// Command demo shows a clusterset at work. It starts a broker and three clusters, all of them real Kubernetes API
+// servers, and joins the clusters with bin/clusterset. Two clusters export Services, and the third resolves them with
+// CoreDNS. Then Pods, exports and a whole cluster fail, and the demo asks again. Everything listens on loopback, needs
+// no root and is gone when the command ends.
 //
-// The demo waits for Ctrl-C at the end, so that the user can ask questions; with DEMO_ONCE=1 it ends after the last question. The exit
-// status is 1 if an answer was wrong.
+// The demo waits for Ctrl-C at the end, so that the user can ask questions; with DEMO_ONCE=1 it ends after the last
+// question. The exit status is 1 if an answer was wrong.
 //
-// It is the second part of `make demo`; the first part is the program demo-files, which builds everything that this one runs.
+// It is the second part of `make demo`; the first part is the program demo-files, which builds everything that this one
+// runs.
 package main
 
 import (
@@ -57,7 +59,8 @@ func (d *demo) run(ctx context.Context) (err error) {
 	return d.linger(ctx)
 }
 
-// build brings the programs up to date. The first part has built them, so this takes time only if the demo is started by itself.
+// build brings the programs up to date. The first part has built them, so this takes time only if the demo is started
+// by itself.
 func (d *demo) build(ctx context.Context) (err error) {
 	if d.root, err = server.Root(ctx); err != nil {
 		return err
@@ -109,7 +112,8 @@ func stop(c *subprocess.Process) error {
 // logs is the output of the controllers and of CoreDNS.
 func (d *demo) logs() string {
 	var b strings.Builder
-	for who, c := range map[string]*subprocess.Process{"controller of east": d.eastControl, "controller of west": d.westControl} {
+	for who, c := range map[string]*subprocess.Process{"controller of east": d.eastControl,
+		"controller of west": d.westControl} {
 		if c != nil {
 			fmt.Fprintf(&b, "\n%s:\n%s", who, c.Out.String())
 		}
@@ -123,8 +127,8 @@ func (d *demo) logs() string {
 // linger lets the user ask until ctx ends.
 func (d *demo) linger(ctx context.Context) error {
 	d.printf(`
-Everything keeps running until Ctrl-C, which ends all processes and removes all files of the demo. In another terminal, in the folder
-of the repository, you can ask the DNS server,
+Everything keeps running until Ctrl-C, which ends all processes and removes all files of the demo. In another terminal,
+in the folder of the repository, you can ask the DNS server,
 
     %[4]s @127.0.0.1 -p %[1]d web.shop.svc.clusterset.local A
 
@@ -140,8 +144,8 @@ and, with kubectl, read the objects in the clusters east and south and in the br
     kubectl --context east -n shop get serviceexport cache -o yaml
     kubectl --context hub get members,exportedservices -A
 
-The command leave waits forever here: it needs a kube-controller-manager in the hub, which deletes the objects in a namespace, and the demo
-does not start one.
+The command leave waits forever here: it needs a kube-controller-manager in the hub, which deletes the objects in a
+namespace, and the demo does not start one.
 
 Press Ctrl-C to end the demo.
 `, d.port.Number, d.kubeconfig, leaseTTL, d.client().Program())

@@ -125,8 +125,8 @@ export decides, with the same result in every cluster, and each ServiceExport re
 	{
 		title: "The nearest Pods die",
 		says: `The service front runs in south, too, where its namespace has the annotation clusterset-dns.io/affinity: local. So clients in
-south use the Pods of south while there are any. There is no kube-proxy here: the demo reads the imported slices as kube-proxy does.
-Then all Pods in south die.`,
+south use the Pods of south while there are any. There is no kube-proxy here: the demo reads the imported slices as
+kube-proxy does. Then all Pods in south die.`,
 		happens: (*demo).localPodsDie,
 		then: []ask.Question{
 			{
@@ -280,7 +280,8 @@ func (d *demo) kill(context.Context) error {
 // The Pods of the service front.
 var inSouth, inEast = []string{"10.23.0.40", "10.23.0.41"}, []string{"10.21.0.40"}
 
-// localPodsDie exports front from south and from east, shows that connections from south stay there, and takes its Pods there away.
+// localPodsDie exports front from south and from east, shows that connections from south stay there, and takes its Pods
+// there away.
 func (d *demo) localPodsDie(ctx context.Context) error {
 	for _, m := range []*testclusterset.Member{d.east, d.south} {
 		if err := d.apply(ctx, m, m.ID+"-near.yaml"); err != nil {
@@ -318,7 +319,8 @@ func (d *demo) showTargets(ctx context.Context, why string, want []string) error
 	return nil
 }
 
-// targets are the ready endpoints in the imported slices that kube-proxy reads: it leaves out those with the label for headless services.
+// targets are the ready endpoints in the imported slices that kube-proxy reads: it leaves out those with the label for
+// headless services.
 func (d *demo) targets(ctx context.Context) ([]string, error) {
 	list, err := d.south.Imported(ctx, "news", "front")
 	if err != nil {

@@ -4,7 +4,8 @@
 //	helm template CHART NAMESPACE [VALUES]    prints what Helm would send to the API server, and last the notes
 //	helm package CHART FOLDER                 writes the archive of the chart to the folder
 //
-// VALUES is a file. The whole program of Helm, with its clients of registries and clusters, would take minutes to build.
+// VALUES is a file. The whole program of Helm, with its clients of registries and clusters, would take minutes to
+// build.
 package main
 
 import (
@@ -41,7 +42,8 @@ func run(args []string) error {
 	case len(args) == 3 && args[0] == "package":
 		return pack(args[1], args[2])
 	}
-	return fmt.Errorf("arguments %q: want lint CHART [VALUES], template CHART NAMESPACE [VALUES], or package CHART FOLDER", args)
+	return fmt.Errorf(
+		"arguments %q: want lint CHART [VALUES], template CHART NAMESPACE [VALUES], or package CHART FOLDER", args)
 }
 
 func check(chart string, files []string) error {

@@ -1,6 +1,7 @@
-// Command summary reads the output of `go test -json` and prints the part of it that a reader needs: a line for each package, and all output
-// of the tests that failed. It ends with the list of the skipped tests, by reason, with one line that counts the tests of higher tiers, and with
-// one that counts the others. The exit status is 1 if a test failed or if no test passed, whatever the exit status of go test is.
+// Command summary reads the output of `go test -json` and prints the part of it that a reader needs: a line for each
+// package, and all output of the tests that failed. It ends with the list of the skipped tests, by reason, with one
+// line that counts the tests of higher tiers, and with one that counts the others. The exit status is 1 if a test
+// failed or if no test passed, whatever the exit status of go test is.
 package main
 
 import (

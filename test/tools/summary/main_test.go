@@ -22,7 +22,8 @@ func TestSummarise(t *testing.T) {
 		{
 			name:   "tests pass",
 			source: `func TestA(t *testing.T) { t.Log("quiet") }; func TestB(t *testing.T) { t.Run("sub", TestA) }`,
-			last:   "3 passed, 0 failed, 0 skipped", ok: true, says: []string{"ok  \texample.org/tested\t"}, not: []string{"quiet"},
+			last:   "3 passed, 0 failed, 0 skipped", ok: true, says: []string{"ok  \texample.org/tested\t"},
+			not: []string{"quiet"},
 		},
 		{
 			name:   "one fails",
@@ -32,7 +33,8 @@ func TestSummarise(t *testing.T) {
 		{
 			name:   "one is skipped",
 			source: `func TestA(t *testing.T) { t.Log("before"); t.Skip("the reason") }; func TestB(t *testing.T) {}`,
-			last:   "1 passed, 0 failed, 1 skipped", ok: true, says: []string{"\nskipped, the reason:\n  example.org/tested TestA\n"},
+			last:   "1 passed, 0 failed, 1 skipped", ok: true,
+			says: []string{"\nskipped, the reason:\n  example.org/tested TestA\n"},
 		},
 		{
 			name:   "two are skipped for one reason",
@@ -43,7 +45,8 @@ func TestSummarise(t *testing.T) {
 		{
 			name:   "one is skipped without a reason",
 			source: `func TestA(t *testing.T) { t.SkipNow() }; func TestB(t *testing.T) {}`,
-			last:   "1 passed, 0 failed, 1 skipped", ok: true, says: []string{"\nskipped, no reason given:\n  example.org/tested TestA\n"},
+			last:   "1 passed, 0 failed, 1 skipped", ok: true,
+			says: []string{"\nskipped, no reason given:\n  example.org/tested TestA\n"},
 		},
 		{
 			name:   "panic",

@@ -1,5 +1,5 @@
-// Command coredns is the server that the benchmark starts for every peer: one binary, so that peers differ in nothing but
-// the plugin that answers. What a Corefile does not name takes no part.
+// Command coredns is the server that the benchmark starts for every peer: one binary, so that peers differ in nothing
+// but the plugin that answers. What a Corefile does not name takes no part.
 package main
 
 import (

@@ -111,7 +111,8 @@ func (c Client) Ask(ctx context.Context, name, qtype string) (Reply, error) {
 // Run sends one question and returns all that dig or our own program prints.
 func (c Client) Run(ctx context.Context, name, qtype string) (string, error) {
 	// -r: the user's ~/.digrc must not change the output.
-	args := []string{"-r", "@127.0.0.1", "-p", fmt.Sprint(c.Port), "+nocmd", "+nostats", "+noquestion", "+tries=2", "+timeout=5", name, qtype}
+	args := []string{"-r", "@127.0.0.1", "-p", fmt.Sprint(c.Port), "+nocmd", "+nostats", "+noquestion", "+tries=2",
+		"+timeout=5", name, qtype}
 	if c.Dig == "" {
 		var out bytes.Buffer
 		err := query.Run(ctx, args, &out)

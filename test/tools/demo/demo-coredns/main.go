@@ -1,5 +1,5 @@
-// Command demo-coredns is CoreDNS with the plugin clusterset and the other two that the demo's Corefile names: cmd/coredns has 425 more packages to
-// compile.
+// Command demo-coredns is CoreDNS with the plugin clusterset and the other two that the demo's Corefile names:
+// cmd/coredns has 425 more packages to compile.
 package main
 
 import (

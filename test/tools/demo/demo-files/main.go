@@ -1,8 +1,9 @@
-// Command demo-files is the first part of the demo: CoreDNS with the plugin clusterset serves the objects in the folder examples, without any API
-// server, and answers three questions. While it serves on, it builds what the rest of the demo needs, and then becomes that.
+// Command demo-files is the first part of the demo: CoreDNS with the plugin clusterset serves the objects in the folder
+// examples, without any API server, and answers three questions. While it serves on, it builds what the rest of the
+// demo needs, and then becomes that.
 //
-// It is a program of its own because it depends on a third of the packages that CoreDNS with all plugins depends on. So on a machine that
-// has compiled nothing yet, the first answers come minutes before everything is built.
+// It is a program of its own because it depends on a third of the packages that CoreDNS with all plugins depends on. So
+// on a machine that has compiled nothing yet, the first answers come minutes before everything is built.
 package main
 
 import (
@@ -35,10 +36,12 @@ func main() {
 	os.Exit(1)
 }
 
-// run returns when all programs of the demo are up to date and the server has stopped. The working directory is that of the repository.
+// run returns when all programs of the demo are up to date and the server has stopped. The working directory is that of
+// the repository.
 func run(ctx context.Context, out io.Writer) error {
 	client := ask.Client{Out: out, Dig: ask.FindDig()}
-	fmt.Fprintf(out, "clusterset: the Services of several Kubernetes clusters under one DNS name\n\n%s\n\n", asksWith(client))
+	fmt.Fprintf(out, "clusterset: the Services of several Kubernetes clusters under one DNS name\n\n%s\n\n",
+		asksWith(client))
 	s, err := serve("examples")
 	if err != nil {
 		return err
@@ -58,8 +61,10 @@ func run(ctx context.Context, out io.Writer) error {
 	if err := client.All(ctx, questions); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "   The next parts use real API servers. What they need is built now, if it is not there yet; the server above\n"+
-		"   answers your questions meanwhile.\n\n")
+	fmt.Fprintf(
+		out,
+		"   The next parts use real API servers. What they need is built now, if it is not there yet; the server above\n"+
+			"   answers your questions meanwhile.\n\n")
 	return build(ctx, out)
 }
 
@@ -93,7 +98,8 @@ func build(ctx context.Context, out io.Writer) error {
 	}
 	ours := gobuild.Command{
 		Dir: root, Output: "bin/", What: "bin/demo-coredns, bin/clusterset and bin/demo", Next: "etcd, kube-apiserver",
-		Packages: []string{"./test/tools/demo/demo-coredns", "./cmd/clusterset", "./test/tools/demo", "./test/harness/controlplane/cmd/binaries"},
+		Packages: []string{"./test/tools/demo/demo-coredns", "./cmd/clusterset", "./test/tools/demo",
+			"./test/harness/controlplane/cmd/binaries"},
 	}
 	progress := indented{out}
 	if err := gobuild.Build(ctx, ours, progress); err != nil {

@@ -87,7 +87,8 @@ func TestWrongAnswer(t *testing.T) {
 	c := start(t)
 	var out bytes.Buffer
 	c.Out = &out
-	err := c.All(t.Context(), []ask.Question{{Name: "web.shop", Qtype: "A", Want: []string{"A 10.200.0.11"}}, questions[0]})
+	err := c.All(t.Context(), []ask.Question{{Name: "web.shop", Qtype: "A", Want: []string{"A 10.200.0.11"}},
+		questions[0]})
 	if err == nil || !strings.HasSuffix(err.Error(), ": web.shop.svc.clusterset.local A") {
 		t.Errorf("All = %v, want an error that names the question", err)
 	}
@@ -99,7 +100,8 @@ func TestWrongAnswer(t *testing.T) {
 
 var id = regexp.MustCompile(`, id: \d+`)
 
-// sortedLines returns the lines without the id of the message, which is random. They are sorted, since the server rotates the records.
+// sortedLines returns the lines without the id of the message, which is random. They are sorted, since the server
+// rotates the records.
 func sortedLines(out string) []string {
 	return slices.Sorted(strings.Lines(id.ReplaceAllString(strings.TrimLeft(out, "\n"), "")))
 }

@@ -32,7 +32,8 @@ func init() {
 	log.SetOutput(io.Discard)
 }
 
-// setup adds the plugin to a server block that reads manifests. That of the product brings the controller along, with all it depends on.
+// setup adds the plugin to a server block that reads manifests. That of the product brings the controller along, with
+// all it depends on.
 func setup(c *caddy.Controller) error {
 	config, _, err := plugin.Parse(c)
 	if err != nil {
@@ -83,8 +84,9 @@ func serve(manifests string) (*dnsServer, error) {
 		if err != nil {
 			return nil, err
 		}
-		s := &dnsServer{port: port, corefile: fmt.Sprintf("     %s:%d {\n         bind 127.0.0.1\n         errors\n         clusterset {\n"+
-			"             manifests %s\n         }\n     }\n", ask.Zone, port, manifests)}
+		s := &dnsServer{port: port, corefile: fmt.Sprintf(
+			"     %s:%d {\n         bind 127.0.0.1\n         errors\n         clusterset {\n"+
+				"             manifests %s\n         }\n     }\n", ask.Zone, port, manifests)}
 		s.instance, last = caddy.Start(caddy.CaddyfileInput{
 			Filepath: "Corefile", Contents: []byte(s.corefile), ServerTypeName: "dns",
 		})

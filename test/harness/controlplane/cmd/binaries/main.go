@@ -1,5 +1,5 @@
-// Command binaries builds the control plane that the tests run on, if it is not built yet, and prints its folder. With the
-// flag -further it builds kube-controller-manager, kube-proxy and etcdutl instead, which few tests need.
+// Command binaries builds the control plane that the tests run on, if it is not built yet, and prints its folder. With
+// the flag -further it builds kube-controller-manager, kube-proxy and etcdutl instead, which few tests need.
 package main
 
 import (
@@ -24,7 +24,8 @@ func main() {
 func run() error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	further := flag.Bool("further", false, "build kube-controller-manager, kube-proxy and etcdutl instead of kube-apiserver and etcd")
+	further := flag.Bool(
+		"further", false, "build kube-controller-manager, kube-proxy and etcdutl instead of kube-apiserver and etcd")
 	flag.Parse()
 	file, err := build(ctx, *further)
 	if err != nil {
