@@ -72,7 +72,7 @@ type instance struct {
 	refs         []*storeRef        // one for each block
 	controller   *controller.Config // nil if no block has a broker
 	initial      bool               // no instance answered before this one
-	replaces     *instance          // answers until this one does; nil if there is none, or it is released
+	replaces     *instance          // answers until this one does; nil if unset or released
 	started      time.Time          // zero before OnStartup; the wait for the first sync of all blocks begins here
 	released     bool
 	answersSince time.Time // when a block could answer first; used by othersWait alone
@@ -163,8 +163,7 @@ func snapshotConflict(a, b cache.Config) bool {
 	return a.Snapshot != "" && a.Snapshot == b.Snapshot && !a.SameObjects(&b)
 }
 
-// predecessor returns a running store that sees the same objects as s, so that s can inherit them; nil if there is
-// none.
+// predecessor returns a running store that sees the same objects as s, so that s can inherit them, or nil.
 func (p *instances) predecessor(s *sharedStore) *sharedStore {
 	for _, from := range p.stores {
 		if from != s && s.config.SameObjects(&from.config) {
@@ -214,9 +213,9 @@ func (p *instances) start(inst *instance) {
 	p.reconcileController()
 }
 
-// reconcileController brings the controller that runs in line with the settings of the newest started instance: it
-// starts one, ends one, replaces one whose settings differ or that has ended by itself, or leaves it alone. It returns
-// the one that it ended, whose done channel closes later; nil if it ended nothing. The caller holds p.mu.
+// reconcileController makes the running controller match the settings of the newest started instance: it starts one,
+// ends one, replaces one with other settings or that has ended by itself, or leaves it alone. It returns the ended one,
+// with a done channel that closes later, or nil. The caller holds p.mu.
 func (p *instances) reconcileController() (old *task) {
 	config, running := p.controllerConfig(), p.controller
 	if running != nil && running.ended() {
@@ -382,8 +381,7 @@ func (p *instances) synced(inst *instance) bool {
 // waitForSync blocks the start of inst until the store of ref is synced. At the first start it also returns if the
 // store has nothing to wait for, such as a CRD that is not installed, or if the API server does not answer: other zones
 // are served meanwhile. At a reload the instance before answers meanwhile. It returns at the latest timeout after inst
-// started, whichever block calls it. At the first start a block whose API server is slow holds up the others for
-// otherPatience.
+// started, in all blocks. At the first start a block with a slow API server holds up the others for otherPatience.
 func (inst *instance) waitForSync(ref *storeRef, timeout time.Duration) {
 	if ref.inherited {
 		return

@@ -117,8 +117,8 @@ func (c *cluster) remove(ctx context.Context, o *unstructured.Unstructured) (boo
 	return true, c.delete(ctx, found)
 }
 
-// delete deletes exactly this object, by its UID. One that cannot be deleted since its namespace does not exist stays,
-// and is reported.
+// delete deletes exactly this object, by its UID. An object in a missing namespace cannot be deleted; it stays, and is
+// reported.
 func (c *cluster) delete(ctx context.Context, o *unstructured.Unstructured) error {
 	err := c.tryDelete(ctx, o)
 	if errors.Is(err, errNoNamespace) {
@@ -153,8 +153,8 @@ func (c *cluster) tryDelete(ctx context.Context, o *unstructured.Unstructured) e
 	return nil
 }
 
-// errNoNamespace is about an object whose namespace has ended without being emptied. The API server does not delete it
-// while an admission policy is about its kind, since it looks for the namespace first.
+// errNoNamespace is about an object that is left of an ended namespace. The API server does not delete it while an
+// admission policy covers its kind, since it looks for the namespace first.
 var errNoNamespace = errors.New("its namespace does not exist, and an admission policy is about objects of this kind")
 
 // deleteAll deletes all objects of a kind in a namespace, with one request.

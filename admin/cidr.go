@@ -85,9 +85,8 @@ func last(p netip.Prefix) netip.Addr {
 	return addr
 }
 
-// declaredCIDRs returns the networks that a member declares: those given by the user. Without any, those that were
-// found, and those declared before: the network of a node that is away for a moment must not be lost. what is "pod" or
-// "service".
+// declaredCIDRs returns the networks that a member declares: those given by the user, else those that were found and
+// those declared before: the network of a node that is away for a moment must not be lost. what is "pod" or "service".
 func declaredCIDRs(what string, given, declared []string, found []netip.Prefix) ([]netip.Prefix, error) {
 	all, err := parseCIDRs(given)
 	if err != nil {

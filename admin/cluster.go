@@ -134,7 +134,7 @@ func list[T any](ctx context.Context, c *cluster, from schema.GroupVersionResour
 	return decode[T](c, objects), nil
 }
 
-// decode converts objects to a Go type. What does not decode is left out, see [cluster.skip].
+// decode converts objects to a Go type. It leaves out objects that do not decode, see [cluster.skip].
 func decode[T any](c *cluster, objects []*unstructured.Unstructured) []T {
 	all := make([]T, 0, len(objects))
 	for _, o := range objects {

@@ -111,7 +111,7 @@ func servedVersions(definition *unstructured.Unstructured) (names []string) {
 	return names
 }
 
-// servedVersion returns the preferred version if a CRD serves it, else another one; "" if it serves none.
+// servedVersion returns the preferred version if a CRD serves it, else another one, or "".
 func servedVersion(definition *unstructured.Unstructured, preferred string) string {
 	switch served := servedVersions(definition); {
 	case slices.Contains(served, preferred):

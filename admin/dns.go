@@ -161,7 +161,7 @@ func (w *wirer) answered(ctx context.Context, s *DNSState) error {
 	return err
 }
 
-// edit writes one edit for each resolver, each from objects that are read anew. It returns what is left to do.
+// edit writes one edit for each resolver, each from objects that are read anew. It returns the remaining steps.
 func (w *wirer) edit(ctx context.Context, s DNSState, which func(*wiring.Resolver) *wiring.Edit) (warnings []string,
 	err error) {
 	written := map[string]bool{}

@@ -11,7 +11,7 @@ import (
 	"github.com/miekg/dns"
 )
 
-// A DNSAnswer is what a resolver says to a question for TXT of dns-version in the zone (docs/spec/dns-wiring.md 7).
+// A DNSAnswer is a resolver's answer to a question for TXT of dns-version in the zone (docs/spec/dns-wiring.md 7).
 type DNSAnswer struct {
 	Server   string `json:"server,omitempty"`   // host and port
 	Protocol string `json:"protocol,omitempty"` // udp or tcp

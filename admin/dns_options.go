@@ -15,7 +15,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 )
 
-// DNSOptions select what is wired to what (docs/spec/dns-wiring.md).
+// DNSOptions select the DNS servers to wire (docs/spec/dns-wiring.md).
 type DNSOptions struct {
 	WriteOptions
 	Zone string

@@ -136,7 +136,7 @@ func (w *wirer) server(ctx context.Context) (DNSServer, error) {
 	return s, nil
 }
 
-// evaluate lists what is wrong.
+// evaluate lists the faults.
 func (s *DNSState) evaluate() {
 	wired := true
 	for i := range s.Resolvers {
@@ -173,7 +173,7 @@ func (s *DNSState) byHand() {
 	}
 }
 
-// problem says what is wrong with a resolver, "" if it is wired.
+// problem returns the fault of a resolver, or "" if it is wired.
 func problem(r *wiring.Resolver, zone string) string {
 	switch r.State {
 	case wiring.Missing:

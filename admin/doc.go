@@ -1,7 +1,7 @@
-// Package admin does what an administrator does to a clusterset, with the rights of an administrator of the broker and
-// of the member: it prepares a broker, makes a cluster a member, wires the cluster's DNS, takes a member out, shows the
-// state of the clusterset, and finds what is wrong with it (docs/spec/controller.md 2, docs/spec/controller.md 7). A
-// running clusterset does not need this package.
+// Package admin does an administrator's work on a clusterset, with the rights of an administrator of the broker and of
+// the member: it prepares a broker, makes a cluster a member, wires the cluster's DNS, takes a member out, shows the
+// state of the clusterset, and finds faults (docs/spec/controller.md 2, docs/spec/controller.md 7). A running
+// clusterset does not need this package.
 //
 // Each function below talks to one or both of these API servers. The numbers are the order in which [Join] writes:
 //
@@ -23,11 +23,11 @@
 //
 // [Init] applies the CRDs and manifests that all members share, and updates older versions of them.
 //
-// [Join] first reads everything and checks everything; if the cluster cannot join, Join returns an error before the
-// first write. Then it writes in the order above. Creating the Member reserves the cluster id and the VIP CIDR, so it
-// comes first. Limits come before rights, so that no right exists without its limit. ClusterProperty clusterset.k8s.io
-// comes last of what makes a member: it exists exactly while the cluster is one. What Join installs comes after it, and
-// so finds a credential and a membership.
+// [Join] first reads and checks everything; if the cluster cannot join, it returns an error before the first write.
+// Then it writes in the order above. Creating the Member reserves the cluster id and the VIP CIDR, so it comes first.
+// Limits come before rights, so that no right exists without its limit. ClusterProperty clusterset.k8s.io ends the
+// join: it exists exactly while the cluster is a member. The installation comes after it, and so finds a credential and
+// a membership.
 //
 // [Leave] goes the other way. It annotates ClusterProperty clusterset.k8s.io, which stops the controller from writing;
 // deletes the member's exports on the broker; deletes what the controller imported into the cluster; deletes what Join

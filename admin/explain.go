@@ -78,7 +78,7 @@ var (
 		Resource: "clusterproperties"}
 )
 
-// unread returns what an error says of a read. The texts of API servers have no credential.
+// unread returns the failed read that an error describes. The texts of API servers have no credential.
 func unread[T any](r *reader, err error, verb string, of schema.GroupVersionResource,
 	namespace string) explain.Read[T] {
 	what := of.GroupResource().String()
@@ -132,7 +132,7 @@ func readOne[T any](ctx context.Context, r *reader, of schema.GroupVersionResour
 	return explain.Read[*T]{State: explain.Present, Value: into}
 }
 
-// readList lists objects in a namespace or, without one, in all. What does not decode is left out and named.
+// readList lists objects in a namespace or, without one, in all. It leaves out and names objects that do not decode.
 func readList[T any](
 	ctx context.Context, r *reader, of schema.GroupVersionResource, namespace string, o metav1.ListOptions,
 ) (_ explain.Read[[]T], undecodable []string) {
@@ -239,8 +239,8 @@ func (r *reader) readImport(ctx context.Context, t explain.Target) explain.Read[
 	return explain.Read[explain.Import]{State: explain.Present, Value: imp}
 }
 
-// readCredential also returns the configuration for the broker, nil without a credential. It keeps the token to itself:
-// what is invalid of it is described by others than its text.
+// readCredential also returns the configuration for the broker, nil without a credential. It keeps the token to itself,
+// and describes its invalid parts without their text.
 func (r *reader) readCredential(ctx context.Context, namespace string) (explain.Read[explain.Credential],
 	*rest.Config) {
 	secret := readOne[corev1.Secret](ctx, r, secrets, namespace, broker.SecretName)

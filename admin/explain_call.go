@@ -13,8 +13,8 @@ import (
 )
 
 // Explain finds out why a name does not resolve in a member, or that it does (docs/spec/explain.md). Without onBroker,
-// the broker is read with the credential of the member. What cannot be read is a part of the report, so there is an
-// error only if a configuration is invalid.
+// it reads the broker with the credential of the member. Failed reads are a part of the report, so there is an error
+// only if a configuration is invalid.
 func Explain(ctx context.Context, onBroker, onMember *rest.Config, o ExplainOptions) (explain.Report, error) {
 	if o.Now == nil {
 		o.Now = time.Now

@@ -12,8 +12,8 @@ import (
 )
 
 // Gather writes objects, logs, metrics and versions of clusters to w, as a tar archive compressed by gzip, without
-// credentials (docs/spec/operations.md 3 and docs/spec/operations.md 4). What cannot be had is listed in the index, and
-// the rest is gathered nevertheless. An error means that the archive could not be written, or that ctx has ended.
+// credentials (docs/spec/operations.md 3 and docs/spec/operations.md 4). The index lists missing data, and the rest is
+// gathered nevertheless. An error means that the archive could not be written, or that ctx has ended.
 func Gather(ctx context.Context, w io.Writer, clusters []GatherCluster, o GatherOptions) (GatherIndex, error) {
 	index := GatherIndex{Version: o.Version, Time: o.Now().UTC()}
 	var all []*gatherer

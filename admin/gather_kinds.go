@@ -28,8 +28,8 @@ type gathering struct {
 	optional        bool                                                    // only some kinds of clusters have it
 }
 
-// gatherings returns what is read of a cluster, in this order: controller and dns are the namespaces of the controller
-// and of the cluster's DNS server.
+// gatherings returns the reads of a cluster, in this order: controller and dns are the namespaces of the controller and
+// of the cluster's DNS server.
 func gatherings(role Role, controller, dns string) []gathering {
 	if role == RoleBroker {
 		return slices.Concat(brokerGatherings, bothGatherings)

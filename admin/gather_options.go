@@ -61,7 +61,7 @@ func (i GatherIndex) Files() (n int) {
 	return n
 }
 
-// A GatheredServer says what an archive has of a cluster.
+// A GatheredServer is the part of an archive about a cluster.
 type GatheredServer struct {
 	Name       string   `json:"name"`
 	Role       Role     `json:"role"`

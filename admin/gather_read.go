@@ -270,7 +270,7 @@ func (g *gatherer) readMetrics(ctx context.Context, pod *corev1.Pod) {
 	}
 }
 
-// readStatus adds what "clusterset status" says.
+// readStatus adds the output of "clusterset status".
 func (g *gatherer) readStatus(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, g.options.Timeout)
 	defer cancel()

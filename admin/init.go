@@ -16,14 +16,14 @@ import (
 	"github.com/clusterset-dns/clusterset/deploy"
 )
 
-// VIPAny as [InitOptions].VIP says that a clusterset has no setting, as before there was one.
+// VIPAny as [InitOptions].VIP: the clusterset has no setting, as before there was one.
 const VIPAny = "any"
 
 // InitOptions are the options of [Init].
 type InitOptions struct {
 	WriteOptions
-	// VIP is the option "vip" that joins give to members (docs/spec/controller.md 7.9): derived, cidr, none or [VIPAny];
-	// "" keeps what there is. VIPPool is that of [JoinOptions], of which "" is the default.
+	// VIP is the option "vip" that joins give to members (docs/spec/controller.md 7.9): derived, cidr, none or
+	// [VIPAny]; "" keeps the current one. VIPPool is the default for [JoinOptions].
 	VIP, VIPPool  string
 	Merge         string // the option "merge" of all members; "" keeps what there is
 	AggregateView bool   // also install the CRD ServiceImport, which members with "aggregate_view on" need

@@ -62,7 +62,7 @@ func (i *installer) hasController() bool { return i.mode != "" && i.mode != depl
 // them.
 const annotationValues = "clusterset-dns.io/values"
 
-// prepare decides what is installed, with these values, and writes nothing.
+// prepare decides the installation, with these values, and writes nothing.
 func (i *installer) prepare(ctx context.Context, values Values) error {
 	if slices.Contains(i.options.Components, ComponentWiring) {
 		if err := i.options.DNS.check(); err != nil {
@@ -154,7 +154,7 @@ func isInstalled(o metav1.Object) bool {
 	return o.GetLabels()[broker.LabelManagedBy] == wellknown.ManagerJoin
 }
 
-// write applies the objects, rights first. What exists and was installed otherwise, such as by Helm, stays as it is.
+// write applies the objects, rights first. Objects of another installation, such as by Helm, stay unchanged.
 func (i *installer) write(ctx context.Context) error {
 	for _, o := range i.objects {
 		existing, err := i.member.find(ctx, o)
@@ -237,8 +237,7 @@ func renewsSeldom(heartbeat *coordinationv1.LeaseSpec, now time.Time) bool {
 		now.Sub(heartbeat.RenewTime.Time) < broker.MaxHeartbeatTTL
 }
 
-// hint completes the error of a wait: with what the cluster says of Deployments and Pods that do not run, and where to
-// look.
+// hint completes the error of a wait: with the faults of Deployments and Pods that do not run, and where to look.
 func (i *installer) hint(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
@@ -254,8 +253,8 @@ func (i *installer) hint(ctx context.Context, err error) error {
 	return fmt.Errorf("%w; see: kubectl get pods -n %s", err, i.options.Namespace)
 }
 
-// faults says why a Deployment has not the Pods that it wants, and why the first of its Pods that is not ready is not.
-// What cannot be read is left out: the wait has an error already.
+// faults returns why a Deployment lacks Pods, and why the first Pod that is not ready is not. It leaves out failed
+// reads: the wait has an error already.
 func (i *installer) faults(ctx context.Context, d *unstructured.Unstructured) (all []string) {
 	found, err := i.member.find(ctx, d)
 	if err != nil || found == nil {

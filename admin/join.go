@@ -58,17 +58,16 @@ type joiner struct {
 	brokerConfig   *rest.Config
 	memberConfig   *rest.Config
 
-	outdated     string     // by read: what to do about an old broker
-	input        joinInput  // by read and decide
-	install      *installer // by prepareComponents
-	admission    Admission  // by decide; its audiences by recordAudiences
-	newNamespace bool       // by decide: the broker namespace did not exist
-	// by decide: what is left of a member of this id that was removed; nil if nothing is
-	former     *removal
-	kubeconfig []byte                // by decide
-	original   originalCheck         // by checkOriginal
-	account    corev1.ServiceAccount // by admit
-	result     JoinResult
+	outdated     string                // by read: what to do about an old broker
+	input        joinInput             // by read and decide
+	install      *installer            // by prepareComponents
+	admission    Admission             // by decide; its audiences by recordAudiences
+	newNamespace bool                  // by decide: the broker namespace did not exist
+	former       *removal              // by decide: the rest of a removed member of this id, or nil
+	kubeconfig   []byte                // by decide
+	original     originalCheck         // by checkOriginal
+	account      corev1.ServiceAccount // by admit
+	result       JoinResult
 }
 
 // read reads what all decisions depend on.
@@ -119,8 +118,8 @@ func (j *joiner) readNoted(ctx context.Context) (wellknown.Noted, error) {
 	return wellknown.ParseNoted(note.Annotations[wellknown.AnnotationMembers], j.input.local.brokerUID()), err
 }
 
-// prepareComponents decides what is installed. It comes before the decision about networks, which depends on what the
-// controller exports.
+// prepareComponents decides the installation. It comes before the decision about networks, which depends on the exports
+// of the controller.
 func (j *joiner) prepareComponents(ctx context.Context) error {
 	o := &j.input.options
 	if o.KeepComponents {
@@ -150,7 +149,7 @@ func (j *joiner) prepareComponents(ctx context.Context) error {
 	return nil
 }
 
-// installComponents comes last: now what is installed finds a credential, and a membership.
+// installComponents comes last: now the components find a credential, and a membership.
 func (j *joiner) installComponents(ctx context.Context) error {
 	if err := j.install.write(ctx); err != nil {
 		return err
@@ -271,7 +270,7 @@ func (j *joiner) readNamespace(ctx context.Context, a *Admission) error {
 	return err
 }
 
-// quota returns the limits of the member. One that has more than the defaults keeps them.
+// quota returns the limits of the member. Higher limits than the defaults stay.
 func (j *joiner) quota(ctx context.Context, a Admission) (Quota, error) {
 	existing := &corev1.ResourceQuota{TypeMeta: typeMeta("v1", "ResourceQuota"), ObjectMeta: a.local()}
 	exists, err := j.broker.read(ctx, existing)
@@ -282,7 +281,7 @@ func (j *joiner) quota(ctx context.Context, a Admission) (Quota, error) {
 }
 
 // recordAudiences lets the member request tokens for the audiences of the broker's API server and no others. Only a
-// token request says which they are, and it needs the service account; so the namespace is written once more.
+// token request tells them, and it needs the service account; so the namespace is written once more.
 func (j *joiner) recordAudiences(ctx context.Context) error {
 	if j.input.options.DryRun != DryRunNone {
 		return nil

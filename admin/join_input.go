@@ -17,9 +17,9 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
-// A joinInput is everything that decides whether a cluster can join, and with which id, clusterset name, broker
-// namespace and networks. joiner reads it from both clusters. The methods compute from it and contact no API server; an
-// error says why the cluster cannot join and what to do about it (docs/spec/controller.md 7).
+// A joinInput decides whether a cluster can join, and with which id, clusterset name, broker namespace and networks.
+// joiner reads it from both clusters. The methods compute from it and contact no API server; an error names the reason
+// and the remedy (docs/spec/controller.md 7).
 type joinInput struct {
 	options   JoinOptions
 	local     localState

@@ -37,8 +37,8 @@ func (in *joinInput) admitNetworks(a *Admission) (err error) {
 	return err
 }
 
-// checkNetworks returns an error if an address that this cluster exports could be one of another member, or the other
-// way round: no cluster imports addresses in its own networks, whose traffic would go to its own Pods and Services
+// checkNetworks returns an error if an exported address of this cluster could be one of another member, or the other
+// way round: no cluster imports addresses in its own networks, since the traffic would go to its own Pods and Services
 // (docs/spec/controller.md 9.3). Service CIDRs of clusters that export Pods may be the same.
 func (in *joinInput) checkNetworks(id string) error {
 	if in.options.AllowOverlap {
@@ -51,8 +51,7 @@ func (in *joinInput) checkNetworks(id string) error {
 	return nil
 }
 
-// overlapping says which network that this cluster declares overlaps with one of another member, "" if there is no
-// overlap.
+// overlapping describes an overlap of this cluster's networks with those of another member, or is "".
 func (in *joinInput) overlapping(id string) string {
 	for i := range in.members {
 		m := &in.members[i]
@@ -89,8 +88,8 @@ func claimsOf(cidrs []string, member string) []claim {
 	return all
 }
 
-// vipCIDRs returns the networks from which the cluster will allocate clusterset IPs, "" for none: the first, and the
-// one of the other IP family.
+// vipCIDRs returns the networks from which the cluster will allocate clusterset IPs: the first, and the one of the
+// other IP family; "" for neither.
 func (in *joinInput) vipCIDRs(id string) (first, second string, err error) {
 	pools, err := merge.ParseVIPNetworks(strings.Split(cmp.Or(in.options.VIPPool, merge.DefaultVIPNetworks.String()), ","))
 	if err != nil {
@@ -285,8 +284,7 @@ func statesOf(of string, declared []netip.Prefix, found []networks.Network, flag
 	return all
 }
 
-// outsideWarnings says which Pods have addresses that will not be declared, and what could not be read to find that
-// out.
+// outsideWarnings lists Pods with addresses that will not be declared, and failed reads.
 func (in *joinInput) outsideWarnings() []string {
 	var all []string
 	if in.podsOutside.Count > 0 {
@@ -304,8 +302,8 @@ func (in *joinInput) outsideWarnings() []string {
 	return all
 }
 
-// nodesNotice says that addresses of Nodes will not be declared, which is usual: they matter to Pods in the network of
-// the host alone.
+// nodesNotice reports that addresses of Nodes will not be declared, which is usual: they matter to Pods in the network
+// of the host alone.
 func (in *joinInput) nodesNotice() []string {
 	if in.nodesOutside.Count == 0 {
 		return nil

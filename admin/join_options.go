@@ -49,7 +49,7 @@ type JoinOptions struct {
 	ReplaceBroker    bool // the broker may have another kube-system UID than the one that the cluster joined
 
 	Components     []Component // what to install in the member; if empty, nothing
-	KeepComponents bool        // install those of the join before instead or, if there was none, DefaultComponents
+	KeepComponents bool        // install those of the join before instead, or else DefaultComponents
 	Values         Values      // for the manifests of the components
 	DNS            DNSOptions  // how to wire the cluster's DNS server; Join sets the Service
 	// until new Pods run, the controller renews its heartbeat and the DNS server is ready, at most Timeout each

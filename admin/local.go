@@ -13,7 +13,7 @@ import (
 	"github.com/clusterset-dns/clusterset/deploy"
 )
 
-// localState is what the API server of a member says about the member itself.
+// localState is the data of a member's API server about the member itself.
 type localState struct {
 	uid          types.UID                  // of Namespace kube-system
 	aboutVersion string                     // version of ClusterProperty to use; v1beta1 if the CRD is missing

@@ -18,7 +18,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/logging"
 )
 
-// A NetworkState says which network is declared, and from where it is known.
+// A NetworkState is a declared network, with its source.
 type NetworkState struct {
 	Of      string `json:"of"` // Pods or Services
 	CIDR    string `json:"cidr"`
@@ -26,8 +26,8 @@ type NetworkState struct {
 	PerNode bool   `json:"perNode,omitempty"` // part of the network of all Pods: each new Node adds one
 }
 
-// findNetworks finds the networks of a cluster. A source that may not be read, or whose API is of a server that is
-// away, is left out.
+// findNetworks finds the networks of a cluster. It leaves out a source that may not be read, or has an API server that
+// is away.
 func (c *cluster) findNetworks(ctx context.Context) (networks.Found, error) {
 	var failed error
 	found := networks.Find(func(q networks.Query) ([]*unstructured.Unstructured, error) {
@@ -54,7 +54,7 @@ func (c *cluster) query(ctx context.Context, q networks.Query) ([]*unstructured.
 	return []*unstructured.Unstructured{o}, nil
 }
 
-// podsOutside counts the running Pods with addresses outside of all networks; unread says why that is not known.
+// podsOutside counts the running Pods with addresses outside of all networks; unread is why the count is unknown.
 func (c *cluster) podsOutside(ctx context.Context, declared []netip.Prefix) (outside networks.Outside, unread string) {
 	running := metav1.ListOptions{FieldSelector: "status.phase=Running"}
 	err := c.each(ctx, corev1.SchemeGroupVersion.WithResource("pods"), running,

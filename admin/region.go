@@ -19,9 +19,9 @@ import (
 // RegionAuto as the region of [JoinOptions] stands for that of all Nodes.
 const RegionAuto = "auto"
 
-// decideRegion returns the region that a join writes, "" for none, and else the one to offer: most users do not know
-// that the region of a cluster is not that of its Nodes by itself. property is the region that the cluster has; regions
-// are those of its Nodes, with the error of reading them.
+// decideRegion returns the region that a join writes, or "" and the one to offer: most users do not know that the
+// region of a cluster is not that of its Nodes by itself. property is the region that the cluster has; regions are
+// those of its Nodes, with the error of reading them.
 func decideRegion(asked string, property *unstructured.Unstructured, regions []string, unread error) (region,
 	offer string, err error) {
 	switch {

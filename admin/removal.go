@@ -27,7 +27,7 @@ type removal struct {
 	now       time.Time                  // of the removal
 	force     bool                       // create the namespace for the mark if it is missing
 	leaving   bool                       // the cluster itself leaves: it need not read the mark
-	marked    *unstructured.Unstructured // the namespace, if it stays and says that the member was removed; else nil
+	marked    *unstructured.Unstructured // the namespace, if it stays and marks the member as removed; else nil
 }
 
 // withdrawExports deletes what the other members read of this one.
@@ -102,7 +102,7 @@ func (r *removal) removeMember(ctx context.Context, o *unstructured.Unstructured
 	return r.broker.delete(ctx, o)
 }
 
-// checkExists returns an error if the broker has no object of this member, whose Member does not exist.
+// checkExists returns an error if the broker has no object of this member, which has no Member.
 func (r *removal) checkExists(ctx context.Context) error {
 	for _, o := range r.admission.Objects()[1:] {
 		if left, err := r.broker.find(ctx, toUnstructured(o)); err != nil || left != nil && isManaged(left) {

@@ -16,10 +16,9 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 )
 
-// Remove removes from the broker a member whose cluster no longer exists, or shall no longer be one. It returns an
-// error if the member renewed its heartbeat less than its TTL ago (at least a minute, at most an hour), unless Force is
-// set, and if the broker has no object with this id; with Force it marks such a one as removed, as others may still
-// import from it.
+// Remove removes a member from the broker, if its cluster no longer exists or shall leave. It returns an error if the
+// member renewed its heartbeat less than its TTL ago (at least a minute, at most an hour), unless Force is set, and if
+// the broker has no object with this id; with Force it marks that id as removed, as others may still import from it.
 //
 // The cluster itself and its importers learn of it from a mark (docs/spec/controller.md 7.4): the namespace stays, and
 // the account, which may read the mark. A second call deletes both, and so does a Remove of another member after a
@@ -49,8 +48,8 @@ func Remove(ctx context.Context, onBroker *rest.Config, clusterID string, o Leav
 	return result, nil
 }
 
-// memberFrom returns a Member that was read. One that does not decode has all that a removal needs: its name, its UID,
-// its namespace and the UID of its cluster. Any member can make its own so, by its status.
+// memberFrom returns a Member that was read. If it does not decode, the result has all that a removal needs: its name,
+// its UID, its namespace and the UID of its cluster. Any member can break its own, by its status.
 func memberFrom(o *unstructured.Unstructured) (m v1alpha1.Member) {
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &m); err != nil {
 		return v1alpha1.Member{

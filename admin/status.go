@@ -143,7 +143,7 @@ func (s *collector) readMember(ctx context.Context, config *rest.Config) error {
 	if err := s.readCredential(ctx, c); err != nil {
 		return err
 	}
-	if local.membership != nil || s.state.Cluster.CredentialExpires != nil { // a cluster that never joined needs none
+	if local.membership != nil || s.state.Cluster.CredentialExpires != nil { // a cluster that never joined needs no CRDs
 		for _, err := range local.missingCRDs {
 			s.state.Cluster.CRDs = append(s.state.Cluster.CRDs, err.Error())
 		}
@@ -321,7 +321,7 @@ func (s *collector) readMembers(ctx context.Context, c *cluster, members []v1alp
 	return nil
 }
 
-// readOutside reads what is outside of the networks that this cluster declares in its Member, if it has one.
+// readOutside reads the addresses outside of the networks that this cluster declares in its Member, if it has one.
 func (s *collector) readOutside(ctx context.Context) error {
 	i := slices.IndexFunc(s.state.Members, func(m MemberState) bool { return m.This })
 	if i < 0 {
@@ -343,7 +343,7 @@ func (s *collector) readOutside(ctx context.Context) error {
 	return nil
 }
 
-// readRemoval reports whether the broker says that this cluster was removed: then it can read nothing else.
+// readRemoval reports whether this cluster was removed from the broker: then it can read nothing else.
 func (s *collector) readRemoval(ctx context.Context, c *cluster) bool {
 	if s.namespace == "" {
 		return false

@@ -20,7 +20,7 @@ type evaluation struct {
 	namespace string // of the controller in the member
 	now       time.Time
 
-	// Whether all of the member, and all of the broker, could be read. What could not be read is not a problem of the
+	// Whether all of the member, and all of the broker, could be read. A failed read is not a problem of the
 	// clusterset.
 	memberRead, brokerRead bool
 }
@@ -191,9 +191,9 @@ func (e evaluation) evaluateUndeclared(exports []string) {
 		"see the condition Ready of the ServiceExports, and join again with all networks in --pod-cidr", text)
 }
 
-// evaluateOutside: Pods whose addresses are not declared are a problem, since other members lack their endpoints. A
-// network without such a Pod is a warning, since the next Pod may be there, if it is that of a Node or has nothing in
-// common with what is declared, as a new IPPool has. Of other networks the user may have declared a part on purpose.
+// evaluateOutside: Pods with undeclared addresses are a problem, since other members lack their endpoints. A network
+// without such a Pod is a warning, since the next Pod may be there, if it is that of a Node or shares no part with the
+// declared ones, as a new IPPool. Of other networks the user may have declared a part on purpose.
 func (e evaluation) evaluateOutside(o *OutsideState) {
 	if o == nil {
 		return

@@ -17,7 +17,7 @@ type NetworkCheck struct {
 
 const networkCheckLife = time.Minute
 
-// get returns nil if what is kept is too old, or about other networks.
+// get returns nil if the kept state is too old, or about other networks.
 func (k *NetworkCheck) get(declared []string, now time.Time) *OutsideState {
 	if k == nil || now.Sub(k.at) >= networkCheckLife || !slices.Equal(k.declared, declared) {
 		return nil
@@ -25,7 +25,7 @@ func (k *NetworkCheck) get(declared []string, now time.Time) *OutsideState {
 	return k.outside
 }
 
-// readOutside reads what is outside of the networks of a Member.
+// readOutside reads the addresses outside of the networks of a Member.
 func readOutside(ctx context.Context, c *cluster, m *MemberState) (*OutsideState, error) {
 	o := &OutsideState{declared: m.PodCIDRs}
 	pods, services := validCIDRs(m.PodCIDRs), validCIDRs(m.ServiceCIDRs)

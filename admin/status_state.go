@@ -66,7 +66,7 @@ type SelectionState struct {
 	Since     *time.Time `json:"since,omitempty"`  // nothing has changed since, if not for longer
 }
 
-// OutsideState is what is outside of the networks that a cluster declared.
+// OutsideState counts the addresses outside of the networks that a cluster declared.
 type OutsideState struct {
 	Pods     networks.Outside `json:"pods"`               // that run
 	Networks []NetworkState   `json:"networks,omitempty"` // that join would declare now
@@ -137,7 +137,7 @@ type MemberState struct {
 // VIPCIDRs returns the VIP CIDRs of the member, separated by a comma.
 func (m *MemberState) VIPCIDRs() string { return strings.Trim(m.VIPCIDR+","+m.SecondVIPCIDR, ",") }
 
-// ConflictState is a service whose exports conflict.
+// ConflictState is a service with conflicting exports.
 type ConflictState struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`

@@ -38,8 +38,8 @@ type UninstallResult struct {
 	Warnings []string `json:"warnings,omitempty"` // about the cluster's DNS server
 }
 
-// Uninstall removes everything of the project from a cluster that is not a member (docs/spec/operations.md 6). What
-// others have written or may use stays and is listed. After an interruption, a second call does the rest.
+// Uninstall removes everything of the project from a cluster that is not a member (docs/spec/operations.md 6). Objects
+// that others wrote or may use stay and are listed. After an interruption, a second call does the rest.
 func Uninstall(ctx context.Context, onMember *rest.Config, o UninstallOptions) (UninstallResult, error) {
 	u, err := newUninstaller(RoleMember, onMember, o)
 	if err != nil {
@@ -163,7 +163,7 @@ func (u *uninstaller) removeID(ctx context.Context) error {
 func (u *uninstaller) removeRegion(ctx context.Context) error {
 	region := u.local.region
 	if region == nil || !isAppliedBy(region, wellknown.ManagerJoin) {
-		return nil // it says something about the cluster, whoever reads it: no need to list it
+		return nil // it describes the cluster for all readers: no need to list it
 	}
 	_, err := u.remove(ctx, region)
 	return err

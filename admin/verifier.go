@@ -49,7 +49,7 @@ type path struct {
 	kind     verify.Kind
 }
 
-// A verifiedMember is a member and what is known of it.
+// A verifiedMember is a member and its known state.
 type verifiedMember struct {
 	VerifyCluster
 	*reader
@@ -65,7 +65,7 @@ type verifiedMember struct {
 }
 
 // serviceNames returns the names of the Services of a member. Each member exports Services of its own, so that an
-// import says whose it is.
+// import tells its owner.
 func (m *verifiedMember) serviceName(kind verify.Kind) string {
 	if kind == verify.Headless {
 		return fmt.Sprintf("peers-%d", m.index)

@@ -34,8 +34,7 @@ func VerifyClean(ctx context.Context, clusters []VerifyCluster, o VerifyOptions)
 	return left, err
 }
 
-// removeLeftovers removes the namespaces of runs that have ended without doing so: those whose time is over or, with
-// all, every one.
+// removeLeftovers removes the namespaces of runs that ended without doing so: expired ones or, with all, every one.
 func (v *verifier) removeLeftovers(ctx context.Context, all bool) (left []string, err error) {
 	err = v.each(func(m *verifiedMember) error {
 		found, err := m.core.Namespaces().List(ctx, metav1.ListOptions{LabelSelector: broker.LabelManagedBy + "=" +

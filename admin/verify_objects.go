@@ -79,7 +79,7 @@ func (m *verifiedMember) service(kind verify.Kind) *corev1.Service {
 	return s
 }
 
-// says is what the Pod of a member replies.
+// says is the reply of the Pod of a member.
 func (m *verifiedMember) says(namespace string) string { return namespace + " " + m.clusterID }
 
 // server is the Pod behind both Services of a member.
@@ -179,7 +179,7 @@ func isReady(p *corev1.Pod) bool {
 	})
 }
 
-// podState says in one line why a Pod does not run.
+// podState returns in one line why a Pod does not run.
 func podState(p *corev1.Pod) string {
 	state := fmt.Sprintf("Pod %s is %s", p.Name, p.Status.Phase)
 	for _, c := range p.Status.ContainerStatuses {

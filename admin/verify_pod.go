@@ -16,7 +16,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/logging"
 )
 
-// What a Pod waits for one reply, and between two tries.
+// Waits of a Pod: for one reply, and between two tries.
 const (
 	replyTimeout = 2 * time.Second
 	retryPeriod  = 500 * time.Millisecond

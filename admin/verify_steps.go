@@ -71,7 +71,7 @@ func (m *verifiedMember) exported(ctx context.Context, namespace string, kind ve
 	return nil
 }
 
-// cause is what clusterset explain says in the member at, and otherwise what was seen.
+// cause is the result of clusterset explain in the member at, or else the observation.
 func (v *verifier) cause(ctx context.Context, at, from *verifiedMember, kind verify.Kind,
 	seen verify.Outcome) (reason.Code, string) {
 	o := ExplainDefaults()
@@ -194,7 +194,7 @@ func familyOf(address string) corev1.IPFamily {
 	return corev1.IPv4Protocol
 }
 
-// ask asks for the names of what is imported, and connects.
+// ask asks for the names of the imports, and connects.
 func (v *verifier) ask(ctx context.Context) error {
 	return v.askAll(ctx, "ask", func(from, to *verifiedMember, kind verify.Kind) (all []verify.Question) {
 		want, ok := v.wants[path{from.index, to.index, kind}]
@@ -238,12 +238,12 @@ func (v *verifier) question(from *verifiedMember, kind verify.Kind) verify.Quest
 	return verify.Question{From: from.Name, Kind: kind, Zone: v.options.Zone, Name: name}
 }
 
-// askGone asks for the names of what is no longer imported.
+// askGone asks for the names of ended imports.
 func (v *verifier) askGone(ctx context.Context) error {
 	return v.askAll(ctx, "ask-gone", func(from, to *verifiedMember, kind verify.Kind) []verify.Question {
 		at := path{from.index, to.index, kind}
 		if !v.resolved[at] {
-			return nil // what DNS says would not be about the withdrawal
+			return nil // replies of DNS would not be about the withdrawal
 		}
 		q := v.question(from, kind)
 		q.Gone = true

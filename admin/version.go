@@ -14,8 +14,8 @@ import (
 	"github.com/clusterset-dns/clusterset/deploy"
 )
 
-// CRDs, policies and rights are written as one set, whose version stands in an annotation of each object. An operation
-// of an older version never overwrites a newer set (docs/spec/controller.md 7.7).
+// CRDs, policies and rights are written as one set, with its version in an annotation of each object. An operation of
+// an older version never overwrites a newer set (docs/spec/controller.md 7.7).
 
 // stamped adds the version to objects of the set, and returns them.
 func stamped(objects []*unstructured.Unstructured) []*unstructured.Unstructured {
@@ -61,7 +61,7 @@ func (c *cluster) applyNewer(ctx context.Context, objects []*unstructured.Unstru
 	return nil
 }
 
-// A setState says what a broker has of a set.
+// A setState is the state of a set on a broker.
 type setState struct {
 	missing, changed []*unstructured.Unstructured // changed: of our version, with other content
 	unread           []*unstructured.Unstructured // the credential may not read them

@@ -79,7 +79,7 @@ func (in *joinInput) hasVIPCIDR() bool {
 	return err == nil && len(in.keptVIPCIDRs(id)) > 0
 }
 
-// vipWarnings lists what is not as the clusterset, or the pool, says.
+// vipWarnings lists differences from the clusterset, or the pool.
 func (in *joinInput) vipWarnings(spec v1alpha1.MemberSpec) []string {
 	var all []string
 	if in.clustersetVIP.Mode != "" && in.vip.String() != in.clustersetVIP.String() {

@@ -13,9 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Apply makes the fields of obj, and no others, those that manager owns, by force, and fills obj with what was stored.
-// What manager owned and obj leaves out goes away. Empty fields without omitempty are sent as they are; nulls are left
-// out.
+// Apply gives manager the fields of obj, and no others, by force, and fills obj with the stored object. Fields that
+// manager owned and obj lacks go away. Empty fields without omitempty are sent as they are; nulls are left out.
 //
 // A UID or a resource version that obj has makes another one on the server an error ([apierrors.IsConflict]): an object
 // that was compared is not applied over one that changed, nor over one that was made anew, nor, with a UID, is it made.
@@ -75,7 +74,7 @@ func (c *Client) DryRun(ctx context.Context, obj Object) error {
 var serverMetadata = []string{"creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation",
 	"managedFields", "selfLink"}
 
-// owned returns the document to apply for obj: all that obj says, or its subresource alone.
+// owned returns the document to apply for obj: the whole object, or its subresource alone.
 func (k kind) owned(obj Object, subresource string) ([]byte, error) {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
 	if err != nil {

@@ -45,10 +45,10 @@ func (c Class) String() string {
 		"replaced", "expired"}[c]
 }
 
-// ofServer reports whether an error of this class says something about the API server, and so about all of its watches.
+// ofServer reports whether an error of this class concerns the API server, and so all of its watches.
 func (c Class) ofServer() bool { return c == Unreachable || c == Unauthorized || c == Replaced }
 
-// What a person has to install or to grant is looked for each few seconds at first, and then each minute.
+// Things that a person has to install or to grant are retried every few seconds at first, and then each minute.
 const (
 	oftenFor  = 5 * time.Minute
 	rarePause = time.Minute
@@ -63,7 +63,7 @@ func (c Class) pause(step, failing time.Duration) time.Duration {
 	return step
 }
 
-// ErrReplaced says that another cluster answers at the address of the one that is followed.
+// ErrReplaced: another cluster answers at the address.
 var ErrReplaced = errors.New("kube-system has another UID")
 
 // Errors that are found here, not by the API server. [Classify] knows them.

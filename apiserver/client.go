@@ -219,8 +219,8 @@ func (c *Client) Update(ctx context.Context, obj Object, manager ...string) erro
 	return c.do(ctx, target{"update", k, obj.GetNamespace(), obj.GetName()}, request, obj)
 }
 
-// Delete removes the object with the name of obj, and its UID if obj has one. One that does not exist is no error; one
-// that has another UID is ([apierrors.IsConflict]).
+// Delete removes the object with the name of obj, and its UID if obj has one. A missing object is no error; another UID
+// is ([apierrors.IsConflict]).
 func (c *Client) Delete(ctx context.Context, obj Object) error {
 	k := kindOf(obj)
 	options := metav1.DeleteOptions{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"}}
@@ -384,8 +384,8 @@ func VersionNumber(version string) uint64 {
 	return v
 }
 
-// metadata is what is read of a document that others wrote parts of: a time in the metadata of an object may be one
-// that JSON cannot say, and [metav1.ObjectMeta] does not decode then.
+// metadata is the part that we read of a document with other authors. A time in it may be one that JSON cannot express,
+// which [metav1.ObjectMeta] does not decode.
 type metadata struct {
 	Metadata struct {
 		UID             types.UID `json:"uid"`

@@ -9,7 +9,7 @@ import (
 // A Contact is the time of the last contact of a watch. The zero value is that of a watch without one. Its age does not
 // depend on the wall clock, which may jump. Its methods may be called from any goroutine.
 type Contact struct {
-	at atomic.Int64 // nanoseconds since epoch; 0 if there was none
+	at atomic.Int64 // nanoseconds since epoch; 0 before the first
 }
 
 // epoch is before any contact, so that its distance to a contact is above 0.
@@ -25,7 +25,7 @@ func (c *Contact) Inherit(from *Contact) { c.at.Store(from.at.Load()) }
 // others.
 func (c *Contact) Before(other *Contact) bool { return c.at.Load() < other.at.Load() }
 
-// Last is the time of the last contact, zero if there was none.
+// Last is the time of the last contact; zero before the first.
 func (c *Contact) Last() time.Time {
 	at := c.at.Load()
 	if at == 0 {
@@ -34,7 +34,7 @@ func (c *Contact) Last() time.Time {
 	return epoch.Add(time.Duration(at))
 }
 
-// Age is how long ago the last contact was, the greatest duration if there was none.
+// Age is the time since the last contact; the greatest duration before the first.
 func (c *Contact) Age() time.Duration {
 	at := c.at.Load()
 	if at == 0 {

@@ -18,8 +18,8 @@ import (
 //	Watching   the list is complete and the watch is open
 //	Failing    the last attempt failed, or a rollback was found: Health.Class and Health.Err say why
 //
-// What moves it are events, which come from the requests of the reflector, from the open watch, and from the server
-// check. An event in a state where it cannot happen is late, and changes nothing: that is "–".
+// The events come from the requests of the reflector, from the open watch, and from the server check. An event in a
+// state where it cannot happen is late, and changes nothing: that is "–".
 //
 //	          listing   listed    streamed   opened     ended     expired   failed
 //	Pending   Listing   –         –          Watching   –         –         Failing
@@ -95,14 +95,14 @@ func (w WatchID) String() string {
 	return w.Kind + " in " + w.Namespace
 }
 
-// A Health is what is known of one watch. The zero value: not started.
+// A Health is the state of one watch. The zero value: not started.
 type Health struct {
 	State State
 	Since time.Time // when State began; zero if it is the first
-	// LastContact is the time of the last list, event, bookmark or passed server check; zero if there was none. An error
-	// is no contact, whatever the server says with it.
+	// LastContact is the time of the last list, event, bookmark or passed server check; zero before the first. An error
+	// is no contact.
 	LastContact time.Time
-	// Listed says that a list was complete once: what the store holds was true at LastContact.
+	// Listed: a list was complete once, so the content of the store was true at LastContact.
 	Listed bool
 	// Class and Err are those of the last failure, of this watch or of the server check. They are OK and nil again once
 	// the watch is open.

@@ -30,7 +30,7 @@ type Object interface {
 	runtime.Object
 }
 
-// A Resource says where the objects of a kind are found, and how they are read.
+// A Resource tells where the objects of a kind are, and how to read them.
 type Resource struct {
 	Kind       string // as in the API
 	Group      string
@@ -58,7 +58,7 @@ func (r Resource) path(gv schema.GroupVersion, namespace string) []string {
 	return kind{gv.WithKind(r.Kind), r.Plural, r.Namespaced, r.Custom}.path(namespace)
 }
 
-// A kind says how objects of one Go type are reached.
+// A kind tells how to reach the objects of one Go type.
 type kind struct {
 	schema.GroupVersionKind
 	plural     string

@@ -143,8 +143,7 @@ func rollBack(watches []*listWatch, why error) {
 	}
 }
 
-// rollBack makes the reflector list without a version once the proxy that is returned, nil if there is none, is
-// stopped.
+// rollBack makes the reflector list without a version once the returned proxy, which may be nil, is stopped.
 func (w *listWatch) rollBack(why error) *watchProxy {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -234,7 +233,8 @@ func (w *listWatch) mayKeep() error {
 	return nil
 }
 
-// list is the list of the reflector: of kinds whose store reads lists itself, and of servers that cannot stream one.
+// list is the list of the reflector: for kinds whose store reads lists itself, and for servers that cannot stream
+// lists.
 func (w *listWatch) list(ctx context.Context, options metav1.ListOptions) (list runtime.Object, err error) {
 	if !w.begin() {
 		return nil, context.Canceled
@@ -288,8 +288,8 @@ func (w *listWatch) getList(ctx context.Context, options metav1.ListOptions) (ru
 // server twice the CPU time, because it encodes each event by itself. Decoded as a whole it would be the largest thing
 // in memory here.
 func (w *listWatch) readList(ctx context.Context, options metav1.ListOptions) (_ runtime.Object, err error) {
-	// As new as etcd, and yet from the memory of the API server, which makes no pages. An API server whose memory lags
-	// behind rejects that, and the reflector asks for "": from etcd itself, then.
+	// As new as etcd, but from the memory of the API server, which makes no pages. An API server whose memory lags
+	// rejects that, and the reflector then asks for "": from etcd itself.
 	options.Limit = 0
 	if options.ResourceVersion == "0" {
 		newest, err := w.scope.newest(ctx)

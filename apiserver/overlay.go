@@ -11,8 +11,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// overlayAge is how long a write may stay unseen by its watch. What comes and goes unseen, while a list is made anew,
-// is forgotten then.
+// overlayAge is how long a write may stay unseen by its watch. Then objects that came and went during a list are
+// forgotten.
 const overlayAge = time.Minute
 
 // An Overlay shows what an informer has, as it will be once the informer has seen this process's own writes. Objects
@@ -27,7 +27,7 @@ type Overlay[T Object] struct {
 }
 
 // deletions are the UIDs of objects whose deletion the informer has delivered, for overlayAge or up to twice that if
-// more follow: an answer to a write from before the deletion may come after it, and must not bring the object back.
+// more follow: an answer to an older write may come after it, and must not bring the object back.
 type deletions struct {
 	recent, older map[types.UID]bool
 	since         time.Time // of recent
@@ -138,8 +138,8 @@ func (o *Overlay[T]) Deleted(obj T) {
 	o.add(write[T]{obj: obj, gone: true, at: time.Now()})
 }
 
-// Seen reports whether the informer has seen all writes that were noted before a time. One that was followed by another
-// write of its object does not count.
+// Seen reports whether the informer has seen all writes that were noted before a time. A write that was followed by
+// another write of its object does not count.
 func (o *Overlay[T]) Seen(before time.Time) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

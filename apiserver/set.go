@@ -3,10 +3,9 @@
 // A [Client] reads and writes every kind that this project knows, over shared connections and one rate limit. Built-in
 // kinds travel as protobuf, others as JSON.
 //
-// A [Set] follows kinds, each by a watch of its own, through anything that happens to the server: it is away, it was
-// restored from a backup, another one answers at its address, it lacks a kind, a right or a credential. What is known
-// stays until it is known better. A watch fills either a shared informer ([Set.Add]) or a store of the caller
-// ([Set.AddStore]).
+// A [Set] follows kinds, each by a watch of its own, also if the server is away, was restored from a backup, is another
+// one, or lacks a kind, a right or a credential. The last known state stays until there is a better one. A watch fills
+// either a shared informer ([Set.Add]) or a store of the caller ([Set.AddStore]).
 //
 //	                      ┌───────────────────────────────────────────────────────────────┐
 //	                      │ Set                                                           │
@@ -18,9 +17,9 @@
 //	└────────────┘        │      └──► Health                                              │
 //	   Client             └───────────────────────────────────────────────────────────────┘
 //
-// Trouble is known per watch: [Set.Health] has the [State] of one watch, and the [Class] of its last error decides what
-// follows and what is logged, once for each change. An error that says something about the whole server, such as a 401,
-// is found by the server check, and logged once for all watches.
+// Trouble is known per watch: [Set.Health] has the [State] of one watch. The [Class] of its last error decides the
+// reaction and the log line, once for each change. The server check finds errors of the whole server, such as a 401,
+// and they are logged once for all watches.
 package apiserver
 
 import (
@@ -199,7 +198,7 @@ func (s *Set) Synced(of ...WatchID) bool {
 	return true
 }
 
-// Waiting says which of the watches that are named, or of all, was not listed yet and why, "" if all were.
+// Waiting returns which of the named watches, or of all, was not listed yet and why, or "".
 func (s *Set) Waiting(of ...WatchID) string {
 	for w := range s.named(of) {
 		if w.synced() {
@@ -237,7 +236,7 @@ func (s *Set) Absent() []string {
 	return slices.Compact(absent)
 }
 
-// LastContact is the oldest last contact of the watches that are named, or of all: zero as long as one had none.
+// LastContact is the oldest last contact of the named watches, or of all: zero if one had no contact.
 func (s *Set) LastContact(of ...WatchID) time.Time {
 	var last time.Time
 	first := true
@@ -249,8 +248,8 @@ func (s *Set) LastContact(of ...WatchID) time.Time {
 	return last
 }
 
-// Replaced reports that another cluster answers, by the UID of its kube-system: what is known stays until the right one
-// is back.
+// Replaced reports that another cluster answers, by the UID of its kube-system. The state stays until the right one is
+// back.
 func (s *Set) Replaced() bool {
 	_, err := s.check.failure()
 	return Classify(err) == Replaced

@@ -11,12 +11,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// A Token is what a service account token says of itself. Nothing of it is verified.
+// A Token is the content of a service account token, unverified.
 type Token struct {
 	Issuer          string
 	User            string    // "system:serviceaccount:<namespace>:<name>"
 	Account         types.UID // of the service account
-	Issued, Expires time.Time // zero unless it says both, and expires after it was issued
+	Issued, Expires time.Time // zero unless both are set, and it expires after its issue
 }
 
 // ParseToken reads a service account token without believing it. It fails for every other kind of token.

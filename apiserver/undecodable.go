@@ -178,8 +178,8 @@ func (u *undecodables) end() {
 	u.listed = nil
 }
 
-// sift takes an event of the watch and returns it as the reflector may see it: with an object that does not decode it
-// is the deletion of what is known under that name.
+// sift returns an event of the watch as the reflector may see it: an object that does not decode becomes a deletion of
+// the known object with that name.
 func (u *undecodables) sift(event watch.Event) watch.Event {
 	m, isObject := event.Object.(metav1.Object)
 	if event.Type == watch.Bookmark || event.Type == watch.Error || !isObject {

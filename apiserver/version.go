@@ -69,7 +69,7 @@ func (v *versions) discover(ctx context.Context, r Resource, namespace string) (
 		gv := schema.GroupVersion{Group: r.Group, Version: version}
 		served, err := v.client.serves(ctx, gv, r.Plural)
 		if apierrors.IsForbidden(err) {
-			// Discovery is closed, which says nothing about the objects: a list of them shows whether they are served.
+			// Discovery is closed, so only a list of the objects shows whether they are served.
 			_, err = v.client.newest(ctx, r.path(gv, namespace))
 			served = err == nil
 			if apierrors.IsNotFound(err) {

@@ -17,8 +17,7 @@ const (
 	massLoss, massPeriod = 100, time.Minute
 	// massMost is how long one of a mass withdrawal waits at most: deletions may never end.
 	massMost = 10 * time.Minute
-	// ConfirmAfter is how long a watch must be healthy after the last deletion of a mass withdrawal, unless an option says
-	// otherwise.
+	// ConfirmAfter is the default of how long a watch must be healthy after the last deletion of a mass withdrawal.
 	ConfirmAfter = 10 * time.Second
 )
 

@@ -20,9 +20,8 @@ type accessFile struct {
 	logged  logging.OnChange[string] // the error of the file
 }
 
-// run makes requests go to the address, and with the credential, of the kubeconfig as it is now, until ctx ends. What
-// is served stays meanwhile, and so do watches that are open. Files that a kubeconfig names, client-go reads again by
-// itself.
+// run makes requests use address and credential of the current kubeconfig, until ctx ends. The served state and open
+// watches stay meanwhile. client-go itself reads files again that a kubeconfig names.
 func (f *accessFile) run(ctx context.Context) error {
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
@@ -48,8 +47,8 @@ func (f *accessFile) check() {
 	f.read(false)
 }
 
-// read reads the file and uses what it says. What it said before is used anew only if the credential was rejected: the
-// transport may have kept an old token that a file or a program gave it.
+// read reads the file and uses it. Unchanged content is used anew only if the credential was rejected: the transport
+// may have kept an old token of a file or a program.
 func (f *accessFile) read(rejected bool) {
 	cfg, err := f.cfg.ReadREST()
 	changed := err == nil && !sameAccess(cfg, f.current)

@@ -39,18 +39,18 @@ type Config struct {
 	Labels labels.Selector
 	// NoEndpoints leaves EndpointSlices alone.
 	NoEndpoints bool
-	// Deny are networks whose addresses are rejected.
+	// Addresses in the networks of Deny are rejected.
 	Deny []netip.Prefix
 
 	// Index has the options of building services.
 	Index index.Options
 	// Reverse keeps the services of each address, for PTR records.
 	Reverse bool
-	// TopologyNode is the Node whose labels say zone and region, in place of those in Index; "" means no Node.
+	// TopologyNode is the Node with labels for zone and region, in place of those in Index; "" means no Node.
 	TopologyNode string
 
-	// Snapshot is the file that keeps the state for a start without the API; "" means none. SnapshotMaxAge is how old
-	// it may be when it is read; 0 means 24 hours. It has no part in anything with Manifests.
+	// Snapshot is the file that keeps the state for a start without the API; "" means no file. SnapshotMaxAge is its
+	// greatest age when it is read; 0 means 24 hours. It has no effect with Manifests.
 	Snapshot       string
 	SnapshotMaxAge time.Duration
 	// ConfirmAfter is how long the watch must be healthy before ServiceImports that are gone at once are removed; 0 means
@@ -118,8 +118,8 @@ func (c *Config) Same(other *Config) bool {
 		a.REST.Burst == b.REST.Burst)
 }
 
-// sameRights reports whether two configurations reach the API server as the same user. What a kubeconfig says of the
-// user at one moment does not count: a Store follows the file.
+// sameRights reports whether two configurations reach the API server as the same user. The user in a kubeconfig at one
+// moment does not count: a Store follows the file.
 func sameRights(a, b *Config) bool {
 	return a.Kubeconfig == b.Kubeconfig && (a.Kubeconfig != "" || sameAccess(a.REST, b.REST))
 }

@@ -27,8 +27,8 @@ type customObject struct {
 	Status          json.RawMessage `json:"status"`
 }
 
-// customMeta is the part of the metadata that is used. Whatever else metav1.Object asks for has no answer here, and
-// reflector and apiserver ask for none of it.
+// customMeta is the used part of the metadata. The rest of metav1.Object has no answer here; reflector and apiserver do
+// not ask for it.
 type customMeta struct {
 	metav1.Object     `json:"-"`
 	Namespace         string            `json:"namespace"`
@@ -113,7 +113,7 @@ func keyOf(obj metav1.Object) string {
 	return strings.ToLower(obj.GetNamespace() + "/" + obj.GetName())
 }
 
-// writeTime is when obj was written: when its endpoints changed if it says so, else its newest write.
+// writeTime is the time of obj's last change of endpoints if it names that, else of its newest write.
 func writeTime(m metav1.Object) written {
 	if trigger := m.GetAnnotations()[corev1.EndpointsLastChangeTriggerTime]; trigger != "" {
 		if t, err := time.Parse(time.RFC3339Nano, trigger); err == nil {

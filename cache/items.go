@@ -9,8 +9,8 @@ import (
 	"github.com/clusterset-dns/clusterset/cache/index"
 )
 
-// objects holds the items of all API objects, and which services have to be built anew because of a change. The watches
-// write to it, the publisher drains it: what is dirty at one moment is one consistent view.
+// objects holds the items of all API objects, and the services to build anew because of a change. The watches write to
+// it, the publisher drains it: the dirty services of one moment are one consistent view.
 type objects struct {
 	// wake holds one token while there is something to drain.
 	wake chan struct{}
@@ -34,7 +34,8 @@ type objects struct {
 // A change is when an object was written, and when it was received.
 type change struct{ written, received time.Time }
 
-// A heldSlice is one EndpointSlice. Those of one service are chained, which costs less than a slice of pointers each.
+// A heldSlice is one EndpointSlice. The slices of one service are chained, which costs less than a Go slice of pointers
+// for each service.
 type heldSlice struct {
 	slice   *index.Slice
 	service string
@@ -142,7 +143,7 @@ func (o *objects) importOf(slice string) string {
 	return importKey(held.service)
 }
 
-// keys lists the item keys of what is there in scope. The caller holds o.mu.
+// keys lists the item keys of scope. The caller holds o.mu.
 func (o *objects) keys(kind Kind, scope string) []string {
 	var keys []string
 	switch kind {
@@ -202,8 +203,8 @@ func (o *objects) set(kind Kind, it item, at written) {
 	}
 }
 
-// share makes an item of a new list refer to what is there of the same object, if that is equal: the list takes little
-// memory beside it then.
+// share makes an item of a new list refer to the existing item of the same object, if they are equal: so the list takes
+// little more memory.
 func (o *objects) share(kind Kind, it *item) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -35,7 +35,7 @@ const (
 	propertyClusterSet = "clusterset.k8s.io"
 )
 
-// A Reason says why an object, or a part of it, was rejected. It is the label of a metric.
+// A Reason is why an object, or a part of it, was rejected. It is the label of a metric.
 type Reason uint8
 
 // The reasons.
@@ -78,7 +78,7 @@ func CodeOf(k Kind, r Reason) reason.Code {
 // A Rejection is one reason why an object, or a part of it, does not count.
 type Rejection struct {
 	Reason Reason
-	Detail string // the bad value and what is wanted; for the log
+	Detail string // the bad value and the wanted form; for the log
 }
 
 // written is the time of the last write of an object; zero if unknown.

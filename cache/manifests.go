@@ -38,8 +38,8 @@ type stamp struct {
 	settled bool // a later write has another time: the file was old when it was read, or is from the future
 }
 
-// readManifests reads files, and those files in folders (not in folders below them) whose names end in .yaml, .yml or
-// .json. Names with a leading dot are passed over: a mounted ConfigMap has such.
+// readManifests reads files, and the files of folders (not of their subfolders) with names that end in .yaml, .yml or
+// .json. It skips names with a leading dot, which a mounted ConfigMap has.
 func readManifests(paths []string) (*manifests, stamps, error) {
 	at, err := statFiles(paths)
 	if err != nil {
@@ -52,7 +52,7 @@ func readManifests(paths []string) (*manifests, stamps, error) {
 // stamps are those of all files.
 type stamps map[string]stamp
 
-// read reads the files. One that cannot be read is not settled: it can be mended without a change.
+// read reads the files. A file that cannot be read is not settled: it may become readable without a change.
 func (at stamps) read() (*manifests, error) {
 	files := slices.Sorted(maps.Keys(at))
 	contents := make([][]byte, len(files))
@@ -233,7 +233,7 @@ type fileWatch struct {
 	latest *manifests               // of the files that were read last
 	seen   stamps                   // of these
 	broken error                    // what was wrong with these
-	logged logging.OnChange[string] // what is wrong now
+	logged logging.OnChange[string] // the current fault
 }
 
 // run follows the files until ctx ends. Broken files change nothing.

@@ -12,11 +12,11 @@ import (
 
 // A publisher turns what changed into the next state. It is the only writer of the state.
 //
-// Its goroutine, run, waits until objects has something dirty, then takes all of it at once (take), builds the services
-// concerned (build) and publishes the result (show). After that it pauses, in proportion to the time that this took.
-// While a list is awaited, or another cluster answers, it takes nothing: what is dirty stays in objects. A change moves
-// the serial at most once a second; a change that the serial does not show yet leaves the state "behind", and run moves
-// the serial as soon as a second has passed.
+// Its goroutine, run, waits until objects has something dirty, then takes all of it at once (take), builds its services
+// (build) and publishes the result (show). After that it pauses, in proportion to the time that this took. While a list
+// is awaited, or another cluster answers, it takes nothing: all stays dirty in objects. A change moves the serial at
+// most once a second; a change that the serial does not show yet leaves the state "behind", and run moves the serial as
+// soon as a second has passed.
 //
 // A snapshot arrives through watches.restored. It is published before any list, with the serial that it was written
 // with. capture (for the snapshot file), adopt and Inherit hold mu to see a state that does not change meanwhile.
@@ -62,7 +62,7 @@ const (
 	maxRest    = 100 * time.Millisecond
 )
 
-// run publishes until ctx ends. What arrives during one round, or the pause after it, is the next one.
+// run publishes until ctx ends. Changes during one round, or the pause after it, are the next round.
 func (p *publisher) run(ctx context.Context) error {
 	timer, rested := time.NewTimer(0), time.NewTimer(0)
 	timer.Stop()
@@ -135,7 +135,7 @@ func (p *publisher) publish(t taken) {
 	p.show(next, changes)
 }
 
-// catchUp builds a batch, makes next say what this cluster says of itself, and returns the changes of single objects.
+// catchUp builds a batch, sets the properties of this cluster in next, and returns the changes of single objects.
 func (p *publisher) catchUp(next *State, b batch) []change {
 	changes := p.build(&b)
 	if b.properties != nil {
@@ -209,7 +209,7 @@ func (p *publisher) buildOne(b *batch, j *job, old *index.Service) (service *ind
 	return p.buildService(b, j, old)
 }
 
-// show publishes next with the index, if it differs from what is published.
+// show publishes next with the index, if it differs from the published state.
 func (p *publisher) show(next State, changes []change) {
 	old := p.shown.State()
 	next.Index, next.Reverse = p.index, p.reverse

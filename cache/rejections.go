@@ -16,7 +16,7 @@ type rejections struct {
 	over   int                              // of them, those of which nothing is rejected now
 }
 
-// A rejectedObject is what is known of one object. Sets of reasons are bits.
+// A rejectedObject holds the rejections of one object. Sets of reasons are bits.
 type rejectedObject struct {
 	now    uint16    // the reasons for which it is rejected, or parts of it are
 	logged uint16    // those that were logged since begin
@@ -29,7 +29,7 @@ const maxKnown = 10_000
 // logAgain is the time after which a rejection that is over may be logged again.
 const logAgain = time.Hour
 
-// note takes all that was rejected of one object, and returns what is to be logged.
+// note takes all rejections of one object, and returns those to be logged.
 func (r *rejections) note(kind Kind, key string, list []Rejection) (added []Rejection) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -28,9 +28,9 @@ type restorer struct {
 	useless atomic.Bool // the file was read, and is of no use
 }
 
-// run reads the file once the API server, or a watch that answers need, is found to fail, or the server says nothing at
-// all, before the first sync. Why does not matter: out of reach, a rejected credential, a missing right or CRD. The age
-// counts when the file is read; from then on it is served without a limit.
+// run reads the file once the API server, or a watch that answers need, fails or hangs before the first sync, for any
+// reason: out of reach, a rejected credential, a missing right or CRD. The age counts when the file is read; from then
+// on it is served without a limit.
 func (r *restorer) run(ctx context.Context) error {
 	timer, last := time.NewTimer(snapshotWait), time.NewTimer(listWait)
 	defer timer.Stop()

@@ -127,8 +127,8 @@ func (w *snapshotWriter) release() {
 	}
 }
 
-// capture takes what a file keeps, and the state that goes with it, all of one moment. It returns nil while what is
-// kept may not be shown.
+// capture takes the content of a file, and the state that goes with it, all of one moment. It returns nil while the
+// content may not be shown.
 func (w *snapshotWriter) capture() (*snapshot, *State) {
 	p := w.publisher
 	p.mu.Lock()
@@ -146,8 +146,8 @@ func (w *snapshotWriter) capture() (*snapshot, *State) {
 	return sn, state
 }
 
-// writeFile replaces the file at once: after a crash either the old or the new content is there. The new one is written
-// to a file whose name is always the same, so that a crash leaves one at most.
+// writeFile replaces the file at once: after a crash either the old or the new content is there. The temporary file
+// always has the same name, so that a crash leaves one at most.
 func writeFile(name string, content []byte) (err error) {
 	next := filepath.Join(filepath.Dir(name), "."+filepath.Base(name)+".next")
 	f, err := os.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)

@@ -16,8 +16,7 @@ type Stats struct {
 	Publishes uint64
 	Rollbacks uint64 // times the API server went back to an older state
 	Serial    uint32
-	// Digest is a hash of what is served: equal in all servers that have equal directives, Zone and Region and serve the
-	// same.
+	// Digest is a hash of the served state: equal in all servers with equal directives, Zone, Region and state.
 	Digest       uint64
 	Zone, Region string
 	Frozen       bool // another cluster answers; the last state of ours is served

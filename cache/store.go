@@ -27,16 +27,16 @@ import (
 // A Store follows one source, and publishes what DNS answers from as a [State] that never changes. The picture is in
 // the comment of the package.
 //
-// What may be answered depends on the lists that came, and on the API server:
+// Answers depend on the complete lists, and on the API server:
 //
 //	not ready ───────── lists came ────────► ready ◄──── the right cluster is back ────┐
 //	    │                                      ▲ └─────── another cluster answers ───► frozen
 //	    └── snapshot read ──► restored ─ lists ┘
 //
 // Not ready: State.Ready is false, and queries get SERVFAIL. Ready: changes are published as they come. Restored is
-// ready, but the coverage of the state names the watches whose items are from the snapshot; each list that comes
-// replaces those of its watch. Frozen: the state stays, with State.Frozen set, until the right cluster answers. A store
-// never becomes "not ready" again.
+// ready, but the coverage of the state names the watches with items from the snapshot; each new list replaces those of
+// its watch. Frozen: the state stays, with State.Frozen set, until the right cluster answers. A store never becomes
+// "not ready" again.
 //
 // A watchStore for each watch, which a fileWatch fills where there are manifests, the restorer and findNode write into
 // objects. Only the publisher writes the state. Locks are taken in the order publisher.mu, watches.mu, objects.mu.
@@ -70,7 +70,7 @@ func New(cfg Config) (*Store, error) {
 	s.objects = newObjects(cfg.Index, cfg.NamespaceLabels != nil)
 	s.watches = newWatches(s.cfg, s.objects, s.shown)
 	s.publisher = newPublisher(s.cfg, s.watches, s.rejections)
-	latest, seen, err := readManifests(cfg.Manifests) // none with an API server
+	latest, seen, err := readManifests(cfg.Manifests) // empty with an API server
 	if cfg.REST != nil {
 		err = s.connect()
 	}

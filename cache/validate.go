@@ -34,10 +34,10 @@ type item struct {
 	keep    bool
 }
 
-// A validation collects what is rejected of one object. Only the first rejection for each reason counts: the
-// metric counts objects, and one example a reason is enough for a log.
+// A validation collects the rejections of one object. Only the first one for each reason counts: the metric counts
+// objects, and one example a reason is enough for a log.
 type validation struct {
-	deny     []netip.Prefix // networks whose addresses are rejected
+	deny     []netip.Prefix // networks with rejected addresses
 	rejected []Rejection
 }
 
@@ -87,8 +87,8 @@ type importSpec struct {
 
 // readImport turns a ServiceImport into an item.
 //
-// An import whose addresses are all rejected, or are still to come, has asked for addresses of its own: answers from
-// its slices would be wrong, so its name exists without any (docs/spec/dns.md 3.1).
+// An import with addresses that are all rejected, or still to come, has asked for addresses of its own: answers from
+// its slices would be wrong, so its name exists without addresses (docs/spec/dns.md 3.1).
 func readImport(obj *customObject, deny ...netip.Prefix) (item, []Rejection) {
 	v := validation{deny: deny}
 	it := item{key: keyOf(obj)}
@@ -128,7 +128,7 @@ func readImport(obj *customObject, deny ...netip.Prefix) (item, []Rejection) {
 	return it, v.rejected
 }
 
-// weights returns those of an annotation; none if it is malformed.
+// weights returns the weights in an annotation, or nil if it is malformed.
 func (v *validation) weights(obj *customObject) (list []index.Weight) {
 	parsed, err := broker.ParseWeights(obj.Annotations[broker.AnnotationWeights])
 	if err != nil {
@@ -140,8 +140,8 @@ func (v *validation) weights(obj *customObject) (list []index.Weight) {
 	return list
 }
 
-// isPending reports whether the status of a ServiceImport says that it waits, as for its address: the condition Ready
-// is False for the reason Pending (KEP-1645). A status that cannot be decoded says nothing.
+// isPending reports whether a ServiceImport waits, as for its address: the condition Ready is False for the reason
+// Pending (KEP-1645). A status that cannot be decoded does not count.
 func isPending(status json.RawMessage) bool {
 	var s struct {
 		Conditions []struct{ Type, Status, Reason string } `json:"conditions"`
@@ -157,8 +157,8 @@ func isPending(status json.RawMessage) bool {
 	return false
 }
 
-// readSlice turns an EndpointSlice into an item. One that does not name a service counts for nothing
-// without being rejected: the API server is asked for the others only.
+// readSlice turns an EndpointSlice into an item. A slice without a service name is ignored, not rejected: the API
+// server is asked for the others only.
 func readSlice(obj *discoveryv1.EndpointSlice, deny ...netip.Prefix) (item, []Rejection) {
 	v := validation{deny: deny}
 	it := item{key: keyOf(obj)}
@@ -188,8 +188,8 @@ func readSlice(obj *discoveryv1.EndpointSlice, deny ...netip.Prefix) (item, []Re
 	return it, v.rejected
 }
 
-// isHidden reports whether our controller says that the cluster of a slice is not selected (docs/spec/selection.md 4).
-// In slices of others the label has other meanings.
+// isHidden reports whether our controller hides a slice, because its cluster is not selected (docs/spec/selection.md
+// 4). In slices of others the label has other meanings.
 func isHidden(obj *discoveryv1.EndpointSlice) bool {
 	_, hidden := obj.Labels[corev1.IsHeadlessService]
 	return hidden && obj.Labels[discoveryv1.LabelManagedBy] == broker.ManagedBy
@@ -269,7 +269,7 @@ func (v *validation) slicePorts(list []discoveryv1.EndpointPort) index.Ports {
 	return index.NewPorts(ports)
 }
 
-// address adds what s says to addrs, unless it is there already or must not be served.
+// address adds the address in s to addrs, unless it is there already or must not be served.
 func (v *validation) address(addrs []netip.Addr, s string) []netip.Addr {
 	addr, err := broker.ParseAddress(s)
 	switch {
@@ -292,7 +292,7 @@ func (v *validation) denies(addr netip.Addr) bool {
 // maxPortName leaves room for the underscore before a port name in one label (RFC 2782).
 const maxPortName = 62
 
-// port adds a port. One with a bad name stays as one without: it owns no SRV record.
+// port adds a port. A port with a bad name stays as an unnamed one: it owns no SRV record.
 func (v *validation) port(ports []index.Port, name string, protocol corev1.Protocol, number int64) []index.Port {
 	var proto index.Proto
 	switch protocol {

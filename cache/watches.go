@@ -127,7 +127,7 @@ func (ws *watches) Silence(namespace string, slices bool) time.Duration {
 	return oldest.Age() // there is always a watch of ServiceImports
 }
 
-// Silent names the watch whose contact is the oldest of all that answers need.
+// Silent names the watch with the oldest contact of all that answers need.
 func (ws *watches) Silent() string {
 	return slices.MaxFunc(ws.needs[""], func(a, b *watch) int {
 		return cmp.Compare(a.contact.Age(),
@@ -339,7 +339,7 @@ type objectSet struct {
 	items      [kinds][]item
 	options    index.Options
 	dirty      bool // some of it is not published yet
-	consistent bool // all of it may be shown: the lists are complete, or it is what is published
+	consistent bool // all of it may be shown: the lists are complete, or it is the published state
 }
 
 // collect copies all items. The caller holds publisher.mu, so that no state is being made meanwhile.

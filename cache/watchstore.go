@@ -139,7 +139,7 @@ func (w *watchStore) missing(list []item) (stay []item) {
 	return stay
 }
 
-// Resync has nothing to do: what is kept cannot drift.
+// Resync has nothing to do: the content cannot drift.
 func (w *watchStore) Resync() error { return nil }
 
 // A listingStore is a watchStore that reads lists itself: those of custom resources.

@@ -68,7 +68,7 @@ func (h *withheld) hasImport(key string) bool {
 	return slices.ContainsFunc(h.watches.all, func(w *watch) bool { return w.Kind == ServiceImport && w.gone.Has(key) })
 }
 
-// imports is the number of imports whose deletion is withheld.
+// imports is the number of imports with a withheld deletion.
 func (h *withheld) imports() (n int) {
 	for _, w := range h.watches.all {
 		if w.Kind == ServiceImport {
@@ -93,7 +93,7 @@ func (h *withheld) run(ctx context.Context) error {
 	return nil
 }
 
-// releaseOrphans removes each slice whose import is no longer withheld. A concurrent drop waits, as in
+// releaseOrphans removes each slice with an import that is no longer withheld. A concurrent drop waits, as in
 // [apiserver.Withheld].
 func (h *withheld) releaseOrphans() {
 	h.mu.Lock()

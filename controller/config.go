@@ -21,8 +21,8 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/selection"
 )
 
-// A Config says what one controller does. [Defaults] and the setters of [Options] set all fields but those of the first
-// group. It is shared once it is passed to [Run]: neither it nor what it points to may change.
+// A Config configures one controller. [Defaults] and the setters of [Options] set all fields but those of the first
+// group. It is shared once it is passed to [Run]: it, and all that it points to, may not change.
 type Config struct {
 	Local   *rest.Config   // the API server of this cluster; its QPS and Burst do not count
 	Version string         // of the program, for Member.status
@@ -52,8 +52,8 @@ type Config struct {
 
 	Merge merge.Mode
 
-	// Affinity says which clusters traffic goes to first where neither a Namespace nor exports say so. FailbackDelay is
-	// how long they must have been back before traffic returns to them.
+	// Affinity sets the clusters that traffic goes to first where neither a Namespace nor exports set them.
+	// FailbackDelay is how long they must have been back before traffic returns to them.
 	Affinity      selection.Affinity
 	FailbackDelay time.Duration
 	// ExportedAffinity is whether traffic follows what exports prefer.

@@ -17,8 +17,8 @@ import (
 // Run is one instance of the controller. It blocks until ctx ends and every goroutine that it started has ended; it
 // then returns nil. An error means that waiting cannot help: the Config is not complete.
 //
-// It campaigns for the Lease of package lease and acts while it holds it. What is missing meanwhile, such as the
-// broker, its kubeconfig or a CRD of this cluster, is logged and waited for.
+// It campaigns for the Lease of package lease and acts while it holds it. It logs missing parts, such as the broker,
+// its kubeconfig or a CRD of this cluster, and waits for them.
 func Run(ctx context.Context, cfg Config) error {
 	cfg, err := cfg.complete()
 	if err != nil {

@@ -5,7 +5,7 @@
 // and only the leader writes. This package has the options and puts the parts together; what they do is in the packages
 // below it.
 //
-// One term of leadership, in this order:
+// A term of leadership, in this order:
 //
 //	Run --> lease.Election --> term.run
 //	                             | 1. wait until the member's API server has all kinds (member.CheckKinds)

@@ -15,7 +15,7 @@ import (
 const (
 	// frozenDelay is how long a reason is in force before it is saved: lists are incomplete for a moment after each start.
 	frozenDelay = 3 * time.Second
-	// frozenAgain is the time after which what is saved is read again: a Lease that was made anew has nothing.
+	// frozenAgain is the time after which the saved note is read again: a Lease that was made anew is empty.
 	frozenAgain = time.Minute
 )
 
@@ -49,7 +49,7 @@ func newFrozenNote(m *member.Cluster, cfg Config, f *safety.Freezes) *frozenNote
 	}
 }
 
-// run saves them until ctx ends. What an instance before this one saved stays until it is known what is so.
+// run saves them until ctx ends. Keep the previous leader's note until this one knows the state.
 func (f *frozenNote) run(ctx context.Context) error {
 	began := time.Now()
 	return every(ctx, reviewPeriod, func() error {

@@ -28,7 +28,7 @@ type Option struct {
 	Default  string // the arguments with the same effect as no option; "" if there are none
 	Help     string // one phrase
 	Min, Max int    // how many arguments; Max < 0 means any number
-	// Set reads the arguments, of which there are as many as wanted. Its error has the bad value and what is wanted.
+	// Set reads the arguments, in the wanted number. Its error has the bad value and the wanted form.
 	Set func(*Config, []string) error
 	// Text adds details to Help, in Markdown.
 	Text string

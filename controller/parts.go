@@ -29,7 +29,7 @@ import (
 // errIdentityChanged ends parts that were built for another identity than the cluster has now.
 var errIdentityChanged = errors.New("the identity of this cluster, or its broker, is another one")
 
-// errKindsChanged ends parts whose caches are those of other kinds.
+// errKindsChanged ends parts with caches of other kinds.
 var errKindsChanged = errors.New("the API server of this cluster has other kinds than before")
 
 // How often the state is reviewed for which there are no events.
@@ -210,8 +210,8 @@ func (p *parts) brokerHandlers(ctx context.Context, rejections *importer.Rejecti
 	}
 }
 
-// heartbeats returns the heartbeat of each member, for the metrics. Where no member expires, by lease 0, the TTL that
-// the member asks for says when it should have renewed.
+// heartbeats returns the heartbeat of each member, for the metrics. Where no member expires, by lease 0, a member
+// should renew within the TTL that it asks for.
 func (p *parts) heartbeats() map[string]metrics.Heartbeat {
 	all, ttl := make(map[string]metrics.Heartbeat), p.ttl()
 	for _, m := range p.broker.Liveness() {
@@ -249,7 +249,7 @@ func (p *parts) run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// review derives membership and freeze reasons from what is known, every second until ctx ends.
+// review derives membership and freeze reasons from the known state, every second until ctx ends.
 func (p *parts) review(ctx context.Context) error {
 	what := func() string { return "of the membership" }
 	p.cfg.Metrics.Reviewed() // the first is due

@@ -41,9 +41,9 @@ func (r requeuer) exportLater(svc types.NamespacedName) { r.exports.Add(svc, que
 // exportNow queues the export of a changed service.
 func (r requeuer) exportNow(svc types.NamespacedName) { r.exports.Add(svc, queue.Live) }
 
-// brokerChanged queues a service whose records, slices or inventory entries changed, whichever member they belong to.
-// Our own export is reconciled, too: it is restored if someone else changed it, and follows the claims of others. A
-// lost endpoint does not wait for other changes, and neither does the end of an export.
+// brokerChanged queues a service with changed records, slices or inventory entries of any member. Our own export is
+// reconciled, too: it is restored if someone else changed it, and follows the claims of others. A lost endpoint or the
+// end of an export does not wait for other changes.
 func (r requeuer) brokerChanged(c broker.Change) {
 	if r.concernsImport(c) {
 		addChange(r.imports, c.Member, c.Service, c.Initial, c.Urgent)

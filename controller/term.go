@@ -133,7 +133,7 @@ func (t term) act(ctx context.Context, kinds member.Kinds) error {
 	return g.Wait()
 }
 
-// guard returns a copy of cfg whose writes need the lease and are counted, and whose rate is that of the options.
+// guard returns a copy of cfg whose writes need the lease, are counted, and have the rate of the options.
 func (t term) guard(cfg *rest.Config, side string) *rest.Config {
 	guarded := t.fence.Guard(cfg, func(kind, verb string) { t.cfg.Metrics.Wrote(side, kind, verb) })
 	guarded.RateLimiter, guarded.QPS, guarded.Burst = nil, t.cfg.QPS, t.cfg.Burst

@@ -37,7 +37,7 @@ type Directive struct {
 	Name     string
 	Args     string // in the notation of README.md
 	Min, Max int    // the number of arguments; Max < 0: no upper bound
-	// Default is the arguments with the same effect as no directive; "" if there are none.
+	// Default is the arguments with the same effect as no directive, or "".
 	Default string
 	// Text describes the directive in Markdown, without the default.
 	Text string
@@ -45,7 +45,7 @@ type Directive struct {
 	Rare string
 	// Needs is another directive that the block must have, or "".
 	Needs string
-	// Set takes the arguments. Its error has the directive, the bad value and what is wanted.
+	// Set takes the arguments. Its error has the directive, the bad value and the wanted form.
 	Set func([]string) error
 }
 

@@ -23,8 +23,8 @@ var Log = clog.NewWithPlugin(Name)
 type Config struct {
 	// Zones are the origins served, at least one: in lower case, fully qualified, each once.
 	Zones []string
-	// Reverse are the zones of in-addr.arpa and ip6.arpa that PTR records are in, in the same form; nil means none. They
-	// point into the first of Zones.
+	// Reverse are the zones of in-addr.arpa and ip6.arpa with the PTR records, in the same form, or nil. They point
+	// into the first of Zones.
 	Reverse []string
 
 	// Kubeconfig is the path of a kubeconfig; empty means in-cluster, or no API server if Manifests is set.
@@ -34,7 +34,7 @@ type Config struct {
 	// Manifests are files and folders that objects are read from; nil means from an API server.
 	Manifests []string
 
-	// Namespaces are the namespaces whose services are served, sorted; nil means all. Never set with NamespaceLabels.
+	// Namespaces are the served namespaces, sorted; nil means all. Never set with NamespaceLabels.
 	Namespaces []string
 	// NamespaceLabels selects Namespaces by their own labels; nil means all.
 	NamespaceLabels labels.Selector
@@ -43,7 +43,7 @@ type Config struct {
 	// NoEndpoints means that EndpointSlices are not watched: only addresses in spec.ips are served.
 	NoEndpoints bool
 
-	// Deny are networks whose addresses are not served; nil means none.
+	// Deny are networks with addresses that are not served, or nil.
 	Deny []netip.Prefix
 
 	// ClusterNames means that <clusterid>.<svc>.<ns>.svc.<zone> owns addresses (docs/spec/dns.md 2.3).
@@ -61,12 +61,12 @@ type Config struct {
 	UDPSize int
 	// NameServer is the name in SOA and NS records, in lower case and fully qualified; empty means ns.dns below each zone.
 	NameServer string
-	// NameServerAddresses are what ns.dns owns below each zone if NameServer is one of these names; nil means the
-	// addresses that the server listens on, or none if NameServer is elsewhere.
+	// NameServerAddresses are the addresses of ns.dns below each zone if NameServer is one of these names; nil means
+	// the addresses that the server listens on, or no addresses if NameServer is elsewhere.
 	NameServerAddresses []netip.Addr
 	// ExplainAnswers means that answers without records say why, to clients that sent OPT (docs/spec/dns.md 5.8).
 	ExplainAnswers bool
-	// Fall has the zones whose NXDOMAIN goes to the next plugin; its zero value has no zone.
+	// Fall has the zones that pass NXDOMAIN to the next plugin; its zero value has no zone.
 	Fall fall.F
 
 	// ReadyStrict means that ready waits until every answer can be given, also for rights and CRDs (docs/spec/dns.md 6.3).
@@ -89,7 +89,7 @@ type Config struct {
 type Topology struct {
 	// Zone and Region are values of the well-known topology labels; either may be empty.
 	Zone, Region string
-	// Node is the Node whose labels have zone and region; if it is set, Zone and Region are empty.
+	// Node is the Node with labels for zone and region; if it is set, Zone and Region are empty.
 	Node string
 }
 

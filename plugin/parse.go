@@ -25,8 +25,8 @@ var exclusive = []struct{ one, other, why string }{
 }
 
 // Parse reads the clusterset block of one server block (docs/spec/dns.md 7). An error has the file, the line, the bad
-// value and what is wanted. Relative paths are relative to the folder of the root directive. Parse opens no file and no
-// connection. more are directives of other packages. Lines are for errors that are found later.
+// value and the wanted form. Relative paths are relative to the folder of the root directive. Parse opens no file and
+// no connection. more are directives of other packages. Lines are for errors that are found later.
 //
 //	clusterset ZONES {        zones      origins, at or below the zones of the server block
 //	    NAME ARGS             line       directives and more: number of arguments, and the function that sets them

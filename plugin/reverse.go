@@ -10,8 +10,8 @@ import (
 	"github.com/clusterset-dns/clusterset/resolver"
 )
 
-// reverse answers a query for a reverse name, and reports whether it did. What it does not know is for the next plugin:
-// a reverse zone also has the addresses of the cluster itself (docs/spec/dns.md 2.5).
+// reverse answers a query for a reverse name, and reports whether it did. Other names are for the next plugin: a
+// reverse zone also has the addresses of the cluster itself (docs/spec/dns.md 2.5).
 func (h *Handler) reverse(w dns.ResponseWriter, r *dns.Msg) (rcode int, answered bool, err error) {
 	question := &r.Question[0]
 	if r.Opcode != dns.OpcodeQuery || question.Qclass != dns.ClassINET || question.Qtype != dns.TypePTR &&
@@ -35,7 +35,7 @@ func (h *Handler) reverse(w dns.ResponseWriter, r *dns.Msg) (rcode int, answered
 	return rcode, true, err
 }
 
-// addressOf is the address that a reverse name is of, as 4 or 16 octets; "" if it is of none.
+// addressOf is the address of a reverse name, as 4 or 16 octets, or "".
 func addressOf(qname string) string {
 	ip := net.ParseIP(dnsutil.ExtractAddressFromReverse(strings.ToLower(qname)))
 	if v4 := ip.To4(); v4 != nil {

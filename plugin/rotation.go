@@ -38,8 +38,8 @@ func (r *Rotation) ofClient(client netip.Addr, service string, now time.Time) ui
 	return h.Sum64() + uint64(now.Unix())
 }
 
-// clientLen is how many of the 16 octets of an address say whose it is. Hosts change the lower half of an IPv6 address
-// as they like.
+// clientLen is how many of the 16 octets of an address identify its client. Hosts change the lower half of an IPv6
+// address as they like.
 func clientLen(client netip.Addr) int {
 	if client.Is4() || client.Is4In6() {
 		return net.IPv6len

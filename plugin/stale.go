@@ -23,7 +23,7 @@ func (q *query) stale() bool {
 }
 
 // known reports whether the lists that the answer needs are complete, or restored from a snapshot. Names above all
-// namespaces need none.
+// namespaces need no lists.
 func (q *query) known() bool {
 	if q.state.Knows("", true) {
 		return true

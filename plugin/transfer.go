@@ -16,7 +16,8 @@ import (
 var errNotReady = errors.New("the lists that a transfer needs are not complete")
 
 // Transfer implements transfer.Transferer. It returns all records of the zone from one state (RFC 5936), or the SOA
-// alone to a secondary whose serial is not behind (RFC 1995 section 4). Before all lists are complete it is an error.
+// alone if the serial of the secondary is not behind (RFC 1995 section 4). Before all lists are complete it is an
+// error.
 func (h *Handler) Transfer(origin string, serial uint32) (<-chan []dns.RR, error) {
 	z := longest(h.zones, origin)
 	if z == nil || !strings.EqualFold(z.origin, origin) {

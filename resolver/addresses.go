@@ -39,8 +39,8 @@ func serviceAddresses(s *index.Service, f index.Family, q *Question, o *Options)
 	if s.Type() == index.Headless || o.Policy == All || q.Union && able.n > 1 {
 		return s.Addresses(f)
 	}
-	// A client of one family is never sent away because the cluster whose turn it is has no address of it: the next one
-	// that has answers for that.
+	// A client of one family is never sent away because the current cluster has no address of it: the next one that has
+	// answers for that.
 	turn := able.inRotation(q)
 	for i := range able.n {
 		if c := able.at(turn + i); s.ClusterHas(c, f) {
@@ -70,8 +70,7 @@ func answering(s *index.Service, o *Options) clusters {
 }
 
 // inRotation is the position of the cluster that answers this query. Each answers as often as its weight says, also
-// within a few seconds: those of a cluster with a large weight are spread over time as those of so many clusters would
-// be.
+// within a few seconds: a cluster with a large weight is spread over time as so many clusters would be.
 func (c clusters) inRotation(q *Question) int {
 	total := 0
 	for i := range c.n {

@@ -69,7 +69,7 @@ func (n *Name) AppendName(b []byte) []byte {
 }
 
 // Find returns the name of x that name spells, relative to the zone and in lower case; Kind is None if it does not
-// exist. The names that exist are those of docs/spec/dns.md 2.2. Find does not allocate.
+// exist. docs/spec/dns.md 2.2 lists the names. Find does not allocate.
 func Find(x *index.Index, name string, o *Options) Name {
 	switch name {
 	case "":

@@ -8,7 +8,7 @@ const (
 	LocalFirst Policy = iota // the local cluster if it has ready addresses, else as RoundRobin
 	RoundRobin               // one cluster for each client and second, in rotation
 	All                      // every cluster
-	NoCluster                // none: such a service has no address
+	NoCluster                // the service has no address
 )
 
 // Options are the settings of a zone that shape its answers.

@@ -13,9 +13,9 @@ const (
 	maxPointersLooked = 64
 )
 
-// Pointers are the names that a reverse name points to: those whose A or AAAA records have the address, of 4 or 16
-// octets in network order (docs/spec/dns.md 2.5). An endpoint of the local cluster has none here: the cluster's own
-// names are for the plugin that serves them; so no endpoint has one while the local cluster is unknown. r is of x.
+// Pointers are the names that a reverse name points to: those with the address in A or AAAA records, of 4 or 16 octets
+// in network order (docs/spec/dns.md 2.5). An endpoint of the local cluster has no name here, since the plugin of the
+// cluster's own names serves it; while the local cluster is unknown, no endpoint has a name. r is of x.
 func Pointers(x *index.Index, r *index.Reverse, address string, o *Options) (names []Name) {
 	looked := 0
 	for key := range r.Services(address) {

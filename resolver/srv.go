@@ -96,7 +96,7 @@ func appendTargets(list []target, cluster int32, numbers []uint16) []target {
 	return list
 }
 
-// vipTargets are the records of the ports of the import; none if the service has no address.
+// vipTargets are the records of the ports of the import; empty if the service has no address.
 func (n *Name) vipTargets() (list []target) {
 	v4, v6 := n.Service.VIPs(index.V4), n.Service.VIPs(index.V6)
 	if v4.Len()+v6.Len() == 0 {
@@ -111,8 +111,8 @@ func (n *Name) vipTargets() (list []target) {
 }
 
 // sliceTargets are the records of the ports of the slices. Where all clusters that can answer have the same numbers for
-// a port, its target is the service name (docs/spec/dns.md 4.3). Else the target is a cluster: the one whose turn it
-// is, of those that have such records.
+// a port, its target is the service name (docs/spec/dns.md 4.3). Else the target is a cluster in rotation that has such
+// records.
 func (n *Name) sliceTargets(q *Question, o *Options) (list []target, whole int) {
 	able := answering(n.Service, o)
 	if able.n == 0 {

@@ -11,8 +11,7 @@
 //	                                ▼
 //	                             Report: the first cause, with its code, and the chain up to it
 //
-// The chain follows the way of a change from an export to an answer, so that the first step that is wrong is the cause,
-// and what follows from it is not reported in its place. Whether a fault can be the cause is a question of its own: a
-// member of three whose heartbeat has expired does not explain an empty answer. Such a fault is a warning, and the
-// verdict only if nothing else is.
+// The chain follows the way of a change from an export to an answer, so that the first wrong step is the cause, and its
+// effects are not reported in its place. A fault need not be the cause: a member of three with an expired heartbeat
+// does not explain an empty answer. Such a fault is a warning, and the verdict only if there is no other.
 package explain

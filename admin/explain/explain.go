@@ -29,7 +29,7 @@ type Verdict struct {
 // Found reports whether a cause was found.
 func (v Verdict) Found() bool { return v.Code != reason.Resolves && v.Known() }
 
-// Known reports whether it could be found out what is so.
+// Known reports whether the cause could be found.
 func (v Verdict) Known() bool {
 	return v.Code != reason.NotReadable && v.Code != reason.Unexplained && v.Code != reason.APIUnreachable &&
 		v.Code != reason.APIRejectsUser
@@ -105,7 +105,7 @@ func (w *walk) answered() bool {
 	return len(w.in.Servers) > 0 || w.target.Service == "" && !w.failed()
 }
 
-// shown returns the chain up to the cause. What comes after it follows from it, or may.
+// shown returns the chain up to the cause. Later steps follow from it, or may.
 func (w *walk) shown() []Step {
 	at := w.first(Wrong)
 	if at < 0 {

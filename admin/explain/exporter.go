@@ -17,7 +17,7 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/selection"
 )
 
-// An exporter is a cluster that exports the service, or whose endpoints this cluster has imported.
+// An exporter is a cluster that exports the service, or has endpoints that this cluster has imported.
 type exporter struct {
 	id        string
 	own       bool // it is this cluster
@@ -101,7 +101,7 @@ func allowed(in *Input, id string) bool {
 	return ns == nil || broker.SourceAllowed(ns, id)
 }
 
-// memberIn returns the Member that owns a broker namespace, nil if it belongs to none.
+// memberIn returns the Member that owns a broker namespace, or nil.
 func memberIn(b *Broker, namespace string) *v1alpha1.Member {
 	for i := range b.Namespaces.Value {
 		ns := &b.Namespaces.Value[i]
@@ -137,7 +137,7 @@ func readRecords(in *Input, t Target, get func(string) *exporter) {
 	}
 }
 
-// invalidRecord says why importers do not accept a record (docs/spec/controller.md 9.1), "" if they do.
+// invalidRecord returns why importers do not accept a record (docs/spec/controller.md 9.1), or "".
 func invalidRecord(r *v1alpha1.ExportedService, t Target, id string) string {
 	if err := r.Spec.Validate(); err != nil {
 		return err.Error()

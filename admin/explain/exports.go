@@ -39,8 +39,7 @@ func checkOwnExport(w *walk) {
 	}
 }
 
-// ownExport returns what is wrong with the ServiceExport of this cluster, and whether others export the service
-// nevertheless.
+// ownExport returns the fault of the ServiceExport of this cluster, and whether others export the service nevertheless.
 func ownExport(w *walk, exp *mcsv1beta1.ServiceExport) (_ Step, partial bool, evidence string) {
 	partial = slices.ContainsFunc(w.exporters, func(e *exporter) bool { return !e.own && e.exports() }) || w.found()
 	valid, is := CurrentCondition(exp, mcsv1beta1.ServiceExportConditionValid),

@@ -142,7 +142,7 @@ func endpointFault(w *walk, e *exporter) (reason.Code, string) {
 	return reason.EndpointsNone, "it has no EndpointSlice here"
 }
 
-// brokerFault compares what a cluster has on the broker with what is here of it.
+// brokerFault compares the state of a cluster on the broker with its imports here.
 func brokerFault(w *walk, e *exporter) (reason.Code, string) {
 	switch {
 	case w.in.Broker.Slices.State != Present || !e.exports() || e.own || e.expired:

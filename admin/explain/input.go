@@ -28,9 +28,9 @@ type Input struct {
 
 	Here    Cluster
 	Broker  Broker
-	Servers []Server // DNS servers that were asked; none if there was none to ask
+	Servers []Server // DNS servers that were asked; may be empty
 	Wiring  Read[Wiring]
-	// Replicas of the DNS server of the clusterset. It is Absent if the cluster has none.
+	// Replicas of the DNS server of the clusterset; Absent without that server.
 	Replicas Read[Replicas]
 }
 
@@ -43,10 +43,10 @@ type Wiring struct {
 	Kubelet   wiring.Kubelet
 }
 
-// State says what became of one read.
+// State is the result of one read.
 type State uint8
 
-// The states. The zero value says that it was not tried.
+// The states. The zero value: the read was not tried.
 const (
 	NotAsked State = iota
 	Present
@@ -69,7 +69,7 @@ func (r Read[T]) Known() bool {
 	return r.State == Present || r.State == Absent || r.State == NotInstalled
 }
 
-// Cluster is the cluster whose users ask for the name.
+// Cluster is the cluster of the users that ask for the name.
 type Cluster struct {
 	UID        Read[types.UID] // of Namespace kube-system
 	ClusterID  Read[Property]

@@ -45,7 +45,7 @@ func checkBroker(w *walk) {
 // follows from the broker explains that an import lacks something.
 func checkFrozen(w *walk) {
 	if w.foreign() || !leads(w.in) {
-		return // what a controller says that leads no more does not count
+		return // data of a former leader does not count
 	}
 	for _, f := range w.in.Here.Frozen {
 		code := reason.Code(f.Code)

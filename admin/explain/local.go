@@ -60,7 +60,7 @@ func (w *walk) neverTakesPart() bool {
 	return ofBroker || wellknown.NeverTakesPart(w.target.Namespace, w.in.Namespace)
 }
 
-// A choice is what import_namespaces says of the namespace.
+// A choice is the effect of import_namespaces on the namespace.
 type choice uint8
 
 // The choices.
@@ -70,7 +70,7 @@ const (
 	chosen
 )
 
-// chosen returns what the controller says that leads now.
+// chosen returns the choice of the current leader.
 func (w *walk) chosen() choice {
 	here := &w.in.Here
 	switch {

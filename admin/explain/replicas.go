@@ -44,8 +44,8 @@ func (r *Replicas) Differ() bool {
 	return len(differ) > 0
 }
 
-// differ returns the replicas whose hash is not that of most others with the same labels, for the first labels with
-// such a difference.
+// differ returns the replicas with another hash than most others with the same labels, for the first labels with such a
+// difference.
 func (r *Replicas) differ() (labels string, names []string) {
 	byLabels := map[string]map[string][]string{} // names by hash
 	for i := range r.All {

@@ -94,10 +94,10 @@ func addressText(s *Wiring) string {
 	return strings.Join(all, ", ")
 }
 
-// ndots is the value that the kubelet gives to Pods whose dnsConfig has none.
+// ndots is the kubelet's value for Pods without one in their dnsConfig.
 const ndots = 5
 
-// checkPods says what a Pod makes of the name.
+// checkPods checks how a Pod completes the name.
 func checkPods(w *walk) {
 	var ask []string
 	for i := range w.in.Wiring.Value.Resolvers {
@@ -121,7 +121,7 @@ func checkPods(w *walk) {
 		kubeletText(&w.in.Wiring.Value.Kubelet)))
 }
 
-// kubeletText says which DNS servers the kubelets name to Pods.
+// kubeletText names the DNS servers that the kubelets give to Pods.
 func kubeletText(k *wiring.Kubelet) string {
 	switch {
 	case len(k.Unknown) > 0:

@@ -18,7 +18,7 @@ const (
 	extendedUnready = dns.ExtendedErrorCodeNotReady
 )
 
-// A serverFault is what is wrong with the replies of a server.
+// A serverFault is a fault in the replies of a server.
 type serverFault struct {
 	code     reason.Code
 	evidence string
@@ -66,7 +66,7 @@ func (s *Server) text() string {
 	return dns.RcodeToString[r.Rcode] + " without records"
 }
 
-// judge returns what is wrong with a server, the zero value if nothing is.
+// judge returns the fault of a server, or the zero value.
 func (w *walk) judge(s *Server) serverFault {
 	udp, tcp := s.UDP.Asked && s.UDP.Failure == "", s.TCP.Asked && s.TCP.Failure == ""
 	if !udp && !tcp {
@@ -106,7 +106,7 @@ func (r *Reply) has(codes ...uint16) bool {
 	return slices.ContainsFunc(r.Extended, func(c uint16) bool { return slices.Contains(codes, c) })
 }
 
-// Fault returns what is wrong with a reply whatever the objects are, "" if nothing is. zone is that of the clusterset.
+// Fault returns the fault of a reply that no objects can justify, or "". zone is that of the clusterset.
 func (r *Reply) Fault(zone string) (_ reason.Code, evidence string) {
 	word := dns.RcodeToString[r.Rcode]
 	switch {

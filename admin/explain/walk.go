@@ -58,7 +58,7 @@ func (w *walk) spares(e *exporter) bool {
 	return w.found() || slices.ContainsFunc(w.exporters, func(o *exporter) bool { return o != e && o.here.usable > 0 })
 }
 
-// clusterAsked is the cluster whose name was asked for, "" if it is not one of a known cluster.
+// clusterAsked is the known cluster in the question, or "".
 func (w *walk) clusterAsked() string {
 	host, cluster := w.target.Left, ""
 	for _, e := range w.exporters {

@@ -29,7 +29,7 @@ func Aggregate(all []netip.Prefix) []netip.Prefix {
 	return stack
 }
 
-// union returns the network whose two halves are a and b, false if there is no such network.
+// union returns the network with the halves a and b, or false if there is no such network.
 func union(a, b netip.Prefix) (netip.Prefix, bool) {
 	if a.Bits() != b.Bits() || a.Bits() == 0 || a.Addr().BitLen() != b.Addr().BitLen() {
 		return netip.Prefix{}, false

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// Outside counts the Pods, or the Nodes, that have an address in none of the networks. The fields are in the JSON of
+// Outside counts the Pods, or the Nodes, with an address outside of all networks. The fields are in the JSON of
 // clusterset status.
 type Outside struct {
 	Count    int       `json:"count"`
@@ -20,7 +20,7 @@ type Example struct {
 	Object  string     `json:"object"` // "Pod shop/db-0"
 }
 
-// AddPod counts a Pod that runs. One in the network of its host has the address of a Node and does not count.
+// AddPod counts a running Pod. A Pod in the network of its host has the address of a Node and does not count.
 func (o *Outside) AddPod(pod *unstructured.Unstructured, networks []netip.Prefix) {
 	onHost, _, _ := unstructured.NestedBool(pod.Object, "spec", "hostNetwork")
 	phase, _, _ := unstructured.NestedString(pod.Object, "status", "phase")

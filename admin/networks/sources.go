@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// A Query says which objects a source reads: that of a name, or if it is empty all objects with the labels.
+// A Query selects the objects that a source reads: by name, or without a name by the labels.
 type Query struct {
 	Resource        schema.GroupVersionResource
 	Namespace, Name string
@@ -43,9 +43,9 @@ var (
 		Resource: "networks"}, Name: "cluster"}
 )
 
-// podSources begins with what allocates the addresses of Pods, wherever it is installed. What kubeadm and the flags say
-// is what kube-controller-manager gives to Nodes, which a CNI plugin may use or not. The whole network comes before the
-// parts that Nodes have now.
+// podSources begins with the allocators of Pod addresses, wherever they are installed. The values of kubeadm and the
+// flags are what kube-controller-manager gives to Nodes, which a CNI plugin may use or not. The whole network comes
+// before the parts that Nodes have now.
 var podSources = []source{
 	{query: Query{Resource: schema.GroupVersionResource{Group: "crd.projectcalico.org", Version: "v1",
 		Resource: "ippools"}}, cidrs: calicoPool},
@@ -174,7 +174,7 @@ func kubeadmNetwork(field string) func(*unstructured.Unstructured) ([]string, er
 	}
 }
 
-// nodeAllocator reads the network whose parts kube-controller-manager gives to Nodes, if it does so.
+// nodeAllocator reads the network that kube-controller-manager divides among Nodes, if it does so.
 func nodeAllocator(o *unstructured.Unstructured) ([]string, error) {
 	if allocates, err := flag("allocate-node-cidrs")(o); err != nil || !slices.Equal(allocates, []string{"true"}) {
 		return nil, err

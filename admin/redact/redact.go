@@ -88,7 +88,7 @@ func (r Redactor) Text(s string) string {
 	})
 }
 
-// blocks replaces the block scalars of YAML whose keys say that they are a credential.
+// blocks replaces the block scalars of YAML with keys of credentials.
 func blocks(s string) string {
 	if !strings.ContainsAny(s, "|>") {
 		return s
@@ -116,7 +116,7 @@ func (r Redactor) Corefile(s string) string {
 	return r.Text(directive.ReplaceAllString(s, "${1}"+mark))
 }
 
-// Values returns the values in a text whose keys say that they are a credential, such as those of a kubeconfig.
+// Values returns the values in a text with keys of credentials, such as those of a kubeconfig.
 func Values(s string) (all []string) {
 	for _, m := range named.FindAllStringSubmatch(s, -1) {
 		all = append(all, strings.Trim(m[2], `"'`))

@@ -21,10 +21,10 @@ const (
 	NameGone   Step = "name gone"
 )
 
-// A Layer is what is at fault if a step fails and those before it do not.
+// A Layer is at fault if a step fails and those before it do not.
 type Layer string
 
-// The layers. Without a fault there is none.
+// The layers; empty without a fault.
 const (
 	LayerPods       Layer = "pods"
 	LayerController Layer = "controller"

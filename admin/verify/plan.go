@@ -8,8 +8,8 @@ type Member struct {
 	Asks bool // its DNS can be asked: by a Pod, or at an address that was given
 }
 
-// Plan returns all checks of each ordered pair of members, none of which has a result. Without pods, checks that need
-// endpoints are left out: a connection, and the names of a headless service.
+// Plan returns all checks of each ordered pair of members, without results. Without pods, it leaves out checks that
+// need endpoints: a connection, and the names of a headless service.
 func Plan(members []Member, pods bool) (all []Check) {
 	for _, from := range members {
 		for _, to := range members {

@@ -53,7 +53,7 @@ func (a Answer) Worked() bool {
 	return a.DNS.Code == "" && (a.TCP == nil || a.TCP.Code == "") && (a.UDP == nil || a.UDP.Code == "")
 }
 
-// Judge decides what a reply of DNS says.
+// Judge evaluates a reply of DNS.
 func (q Question) Judge(r explain.Reply) Outcome {
 	if code, evidence := r.Fault(q.Zone); code != "" {
 		return Outcome{code, evidence}
@@ -83,7 +83,7 @@ func (q Question) wanted() string {
 	return strings.Join(q.Want, " or ")
 }
 
-// JudgeReply decides what the reply to a connection says. failure is "" if there was one.
+// JudgeReply evaluates the reply to a connection. failure is "" if there was one.
 func (q Question) JudgeReply(network, address, said, failure string) Outcome {
 	code := reason.NetworkTCP
 	if network == "udp" {

@@ -105,7 +105,7 @@ func (w Desired) chain(o options) string {
 	return b.String()
 }
 
-// placeholder stands in what is printed for an address that is not known.
+// placeholder is printed for an unknown address.
 const placeholder = "ADDRESS"
 
 func (w Desired) addresses() []string {
@@ -119,5 +119,5 @@ func (w Desired) addresses() []string {
 	return all
 }
 
-// writable reports whether what is to be written is known.
+// writable reports whether all values to write are known.
 func (w Desired) writable() bool { return w.InProcess || len(w.Addresses) > 0 }

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// A file is a Corefile, and what is known about who reads it.
+// A file is a Corefile, with its known readers.
 type file struct {
 	place
 	work      workload
@@ -98,7 +98,7 @@ func (r *Resolver) coreDNS(f file, w Desired) {
 	}
 }
 
-// cannotEdit says what to do instead of an edit.
+// cannotEdit describes the alternative to an edit.
 func (r *Resolver) cannotEdit(why string, f file, c corefile, w Desired) {
 	if chart := f.configMap.GetLabels()["helm.sh/chart"]; manager(f.configMap) == "Helm" &&
 		strings.Contains(chart, "coredns") {
@@ -199,7 +199,7 @@ func (f file) imports(pattern string) (texts []string, ok bool) {
 	return slices.Collect(maps.Values(matching(f.objects.configMap(s.configMap), s.key))), true
 }
 
-// matching returns the data of a ConfigMap, which may be nil, whose keys match a pattern.
+// matching returns the data of a ConfigMap, which may be nil, with keys that match a pattern.
 func matching(configMap *unstructured.Unstructured, pattern string) map[string]string {
 	if configMap == nil {
 		return nil

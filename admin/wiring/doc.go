@@ -29,11 +29,11 @@ import (
 // DefaultZone is the zone of KEP-1645.
 const DefaultZone = "clusterset.local"
 
-// Desired says what the resolvers of a cluster are to do.
+// Desired is the desired state of the resolvers of a cluster.
 type Desired struct {
 	// Zone without the dot at its end, in lower case.
 	Zone string
-	// Addresses of the DNS server of the clusterset; empty if they are not known, which leaves what is to be written out.
+	// Addresses of the DNS server of the clusterset; empty if unknown: then there is no text to write.
 	Addresses []netip.Addr
 	// InProcess means that the image of the cluster's DNS server has the plugin clusterset, which then serves the zone
 	// itself.
@@ -64,7 +64,7 @@ const (
 	Unknown   Kind = "unknown"
 )
 
-// State is what is known about a resolver and the zone.
+// State is the known state of a resolver and the zone.
 type State string
 
 // The states.
@@ -83,7 +83,7 @@ type Route string
 const (
 	RouteWanted    Route = "wanted"    // to addresses that are wanted, or to the plugin clusterset in the same process
 	RouteElsewhere Route = "elsewhere" // to other addresses, which we have written
-	RouteOther     Route = "other"     // to what is not managed by clusterset
+	RouteOther     Route = "other"     // to a server that clusterset does not manage
 	RouteNone      Route = "none"      // where names that it does not know go
 	RouteUnknown   Route = "unknown"   // the configuration was not found, not read or not understood
 )
@@ -98,7 +98,7 @@ type Resolver struct {
 	Route Route `json:"route"`
 	// InProcess means that it serves the zone itself, by the plugin clusterset.
 	InProcess bool `json:"inProcess,omitempty"`
-	// Reason says why the state is Taken or Manual, in one clause.
+	// Reason is why the state is Taken or Manual, in one clause.
 	Reason string `json:"reason,omitempty"`
 	// Evidence lists what led to kind and state, one clause each.
 	Evidence []string `json:"evidence"`
@@ -110,7 +110,7 @@ type Resolver struct {
 	Edited bool `json:"edited,omitempty"`
 	// Restart means that the workload reads an edit only when its Pods are started anew.
 	Restart bool `json:"restart,omitempty"`
-	// Addresses are the cluster IPs at which Pods reach it; none for node-local-dns.
+	// Addresses are the cluster IPs at which Pods reach it; empty for node-local-dns.
 	Addresses []string `json:"addresses,omitempty"`
 
 	// Apply wires it, nil if there is nothing to do or nothing that can be done; Undo removes what we have written, nil if

@@ -109,7 +109,7 @@ func (w workload) nodeCache() *corev1.Container {
 	return nil
 }
 
-// nodeLocal wires NodeLocal DNSCache, which sends what is not of the cluster's domain to the resolver of the node
+// nodeLocal wires NodeLocal DNSCache, which sends names outside of the cluster's domain to the resolver of the node
 // (docs/spec/dns-wiring.md 4).
 func (o Objects) nodeLocal(d workload, c *corev1.Container, w Desired) Resolver {
 	r := Resolver{Kind: NodeLocal, Workload: d.String()}

@@ -71,7 +71,7 @@ func (p place) edit(text string) *Edit {
 	return e
 }
 
-// obstacle says why an edit of the place would be rejected or would not last; "" if there is no reason.
+// obstacle returns why an edit of the place would be rejected or would not last, or "".
 func (p place) obstacle() string {
 	if p.configMap == nil {
 		return ""

@@ -9,7 +9,7 @@ import (
 // A serving is how a Corefile treats a zone without our block.
 type serving struct {
 	what   string // a clause; "" if the zone is not mentioned
-	wanted bool   // it is what is wished for
+	wanted bool   // it is as desired
 	here   bool   // by the plugin clusterset in this process
 }
 

@@ -33,7 +33,7 @@ func (o Objects) workloads() []workload {
 	return all
 }
 
-// behind returns the workload whose Pods a Service selects, nil if it does not exist.
+// behind returns the workload with the Pods that a Service selects, or nil.
 func (o Objects) behind(s *corev1.Service) *workload {
 	if len(s.Spec.Selector) == 0 {
 		return nil
@@ -164,8 +164,8 @@ func since(version, least [3]int) bool {
 	return true
 }
 
-// known returns the options that the CoreDNS of an image knows. A Corefile with an option that it does not know would
-// stop it at its next start, so an image without a version gets none.
+// known returns the options that the CoreDNS of an image knows. An unknown option in its Corefile would stop it at its
+// next start, so an image without a version gets no options.
 func known(image string) options {
 	version, ok := release(image)
 	return options{

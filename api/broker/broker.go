@@ -18,8 +18,8 @@ const GroupName = "broker.clusterset-dns.io"
 
 // The labels of objects on the broker.
 const (
-	// LabelClusterID is on the broker namespace of a member and holds its cluster id. Nothing else says whose the
-	// objects in that namespace are.
+	// LabelClusterID is on the broker namespace of a member and holds its cluster id. Only this label tells the owner
+	// of the objects in that namespace.
 	LabelClusterID = GroupName + "/cluster-id"
 
 	// LabelSourceNamespace is on export records and their slices and holds the namespace of the exported service.
@@ -68,8 +68,8 @@ const LabelManagedBy = "app.kubernetes.io/managed-by"
 // HeartbeatName is the name of the Lease in the broker namespace of a member.
 const HeartbeatName = "heartbeat"
 
-// What a join creates (docs/spec/controller.md 2.4, docs/spec/controller.md 7.2). The kubeconfig in the Secret names
-// its token file as "token": mounted as a folder, the Secret is complete.
+// Objects of a join (docs/spec/controller.md 2.4, docs/spec/controller.md 7.2). The kubeconfig in the Secret names its
+// token file as "token": mounted as a folder, the Secret is complete.
 const (
 	// SecretName is the Secret in the controller's namespace of a member that holds its broker credential.
 	SecretName = "clusterset-broker"
@@ -83,8 +83,8 @@ const (
 	// AnnotationBrokerUID on the ClusterProperty clusterset.k8s.io is the UID of the broker's namespace kube-system as the
 	// join saw it.
 	AnnotationBrokerUID = "clusterset-dns.io/broker-uid"
-	// AnnotationLeaving on the same ClusterProperty, with any value, says that the cluster is being taken out of the
-	// clusterset: its controller withdraws everything.
+	// AnnotationLeaving on the same ClusterProperty, with any value, takes the cluster out of the clusterset: its
+	// controller withdraws everything.
 	AnnotationLeaving = "clusterset-dns.io/leaving"
 
 	// AnnotationClusterSet on a Member is the name of the clusterset as the cluster knows it, in its ClusterProperty
@@ -117,8 +117,8 @@ const (
 	AnnotationVersion = "clusterset-dns.io/version"
 )
 
-// AnnotationAllowedSources on a Namespace of an importing cluster lists the only clusters whose exports are imported
-// there, with commas between their ids (docs/spec/controller.md 9.2).
+// AnnotationAllowedSources on a Namespace of an importing cluster lists the only clusters with imported exports there,
+// with commas between their ids (docs/spec/controller.md 9.2).
 const AnnotationAllowedSources = "clusterset-dns.io/allowed-source-clusters"
 
 // The annotations of a ServiceExport that say which clusters it reaches (docs/spec/controller.md 3.8).
@@ -145,7 +145,7 @@ const (
 	AnnotationCiliumAffinity = "service.cilium.io/affinity"
 	// AnnotationWeights on a Namespace holds the [Weights] of clusters. The controller writes it to ServiceImports.
 	AnnotationWeights = "clusterset-dns.io/weights"
-	// AnnotationTrafficDistribution on a Namespace replaces the traffic distribution that exports ask for: a value of
+	// AnnotationTrafficDistribution on a Namespace replaces the traffic distribution of the exports: a value of
 	// spec.trafficDistribution of Services, or none.
 	AnnotationTrafficDistribution = "clusterset-dns.io/traffic-distribution"
 )
@@ -154,8 +154,8 @@ const (
 // the Gateway API that route to Services, such as that of Cilium, find the Service of an import by it.
 const AnnotationDerivedService = "multicluster.kubernetes.io/derived-service"
 
-// AnnotationSliceStrategy on a ServiceExport says how its endpoints are divided into slices: Original, PreferZone or
-// RequireZone (KEP-2030; docs/spec/controller.md 3.7).
+// AnnotationSliceStrategy on a ServiceExport divides its endpoints into slices: Original, PreferZone or RequireZone
+// (KEP-2030; docs/spec/controller.md 3.7).
 const AnnotationSliceStrategy = "clusterset-dns.io/slice-strategy"
 
 // VIPClass is the class of the load balancers that carry clusterset IPs ("vip cidr"): kube-proxy, or its replacement.
@@ -168,8 +168,8 @@ const AnnotationVIPs = "clusterset-dns.io/clusterset-ips"
 
 // The annotations of the second Lighthouse document ("VIP CIDR and allocation", "Annotations for ServiceExport").
 const (
-	// AnnotationUseVIP on a ServiceExport is "true" or "false" and says more than the flag of its cluster. On an import it
-	// says what came of that: the service has clusterset IPs, or will have them.
+	// AnnotationUseVIP on a ServiceExport is "true" or "false" and overrides the flag of its cluster. On an import it
+	// is the result: the service has clusterset IPs, or will have them.
 	AnnotationUseVIP = "lighthouse.submariner.io/use-clusterset-ip"
 
 	// AnnotationAllocatedBy on a ServiceImport is the id of the cluster that allocated its clusterset IP.
@@ -201,13 +201,12 @@ const (
 
 	MaxExportedTo = 4 << 10 // octets of the ids in [AnnotationExportedTo]
 
-	// MaxAnnotations is how many octets the keys and values of the exported annotations of one service have together.
-	// Those beyond are left out, the rest counts. Every controller holds the records of all members in memory.
+	// MaxAnnotations is the most octets of the keys and values of the exported annotations of one service. The rest is
+	// left out. Every controller holds the records of all members in memory.
 	MaxAnnotations = 32 << 10
 )
 
-// AnnotationCreatedFor on a Namespace that the controller has created is the id of the cluster whose export was the
-// reason.
+// AnnotationCreatedFor on a Namespace that the controller created has the id of the first exporting cluster.
 const AnnotationCreatedFor = "clusterset-dns.io/created-for"
 
 // The most that a cluster imports of all other members together (docs/spec/controller.md 9.6).
@@ -222,8 +221,8 @@ const (
 // which renews its heartbeat so seldom that others should not drop it while it lives (docs/spec/controller.md 8.2).
 const MaxHeartbeatTTL = time.Hour
 
-// HeartbeatTTL returns the age at which a heartbeat is expired for a cluster whose own TTL is own: the larger of it and
-// the one in the Lease, which counts up to MaxHeartbeatTTL.
+// HeartbeatTTL returns the age at which a heartbeat is expired for a cluster with the TTL own: the larger of it and the
+// one in the Lease, which counts up to MaxHeartbeatTTL.
 func HeartbeatTTL(lease *coordinationv1.LeaseSpec, own time.Duration) time.Duration {
 	if lease.LeaseDurationSeconds == nil {
 		return own

@@ -40,7 +40,7 @@ func FamilyOf(addr netip.Addr) corev1.IPFamily {
 // (discovery.k8s.io/v1).
 func IsReady(c discoveryv1.EndpointConditions) bool { return c.Ready == nil || *c.Ready }
 
-// LosesLastReady reports whether a slice had a ready endpoint and has none any more. is is nil if the slice is gone.
+// LosesLastReady reports whether a slice lost its last ready endpoint. is is nil if the slice is gone.
 func LosesLastReady(was, is *discoveryv1.EndpointSlice) bool {
 	return was != nil && hasReady(was) && (is == nil || !hasReady(is))
 }

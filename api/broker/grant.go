@@ -23,7 +23,7 @@ type Grant struct {
 	Audiences []string      // nil if the broker namespace does not say
 }
 
-// GrantOf reads the annotations of a broker namespace. What is missing or invalid is zero.
+// GrantOf reads the annotations of a broker namespace. Missing and invalid values are zero.
 func GrantOf(annotations map[string]string) Grant {
 	var g Grant
 	if life, err := time.ParseDuration(annotations[AnnotationCredentialLife]); err == nil {
@@ -47,8 +47,8 @@ func (g Grant) Annotations() map[string]string {
 	return a
 }
 
-// Request is the life to ask for in place of a token that had one: that of the grant. A namespace without a grant is
-// from a join that knew none; the policy then allows the default.
+// Request is the life to ask for in place of a token that had one: that of the grant. A namespace of an old join has no
+// grant; the policy then allows the default.
 func (g Grant) Request(had time.Duration) time.Duration {
 	if g.Life > 0 {
 		return g.Life

@@ -8,7 +8,7 @@ import (
 )
 
 // SourceAllowed reports whether ns accepts exports of the cluster (docs/spec/controller.md 9.2). Without
-// [AnnotationAllowedSources] it accepts those of every cluster; an empty annotation accepts none.
+// [AnnotationAllowedSources] it accepts all clusters, with an empty annotation no cluster.
 func SourceAllowed(ns *corev1.Namespace, clusterID string) bool {
 	list, limited := ns.Annotations[AnnotationAllowedSources]
 	return !limited || slices.ContainsFunc(strings.Split(list, ","),

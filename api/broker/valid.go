@@ -136,7 +136,7 @@ func Embedded(addr netip.Addr) (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-// ParsePrefix returns the network that s says, in the one spelling in which no bit of a host is set.
+// ParsePrefix returns the network in s, in the one spelling without host bits.
 func ParsePrefix(s string) (netip.Prefix, error) {
 	p, err := netip.ParsePrefix(s)
 	if err != nil || p.Addr().Is4In6() || p != p.Masked() {

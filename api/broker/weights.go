@@ -19,7 +19,7 @@ const (
 type Weights map[string]uint16
 
 // ParseWeights reads the value of [AnnotationWeights]: "east=3,west=1"; "" names no cluster. The error names the bad
-// value and what is wanted.
+// value and the wanted form.
 func ParseWeights(text string) (Weights, error) {
 	if len(text) > maxWeightText {
 		return nil, fmt.Errorf("weights of %d octets: want at most %d", len(text), maxWeightText)

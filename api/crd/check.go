@@ -17,8 +17,8 @@ import (
 )
 
 // A Requirement is a CRD that a member needs (docs/spec/controller.md 5.3). A CRD of a cluster meets it if it serves
-// one of the versions with the fields that the controller cannot do without. Others of ours it may lack; what is
-// written must then be without them (see [Without]).
+// one of the versions with the fields that the controller needs. It may lack others of ours; objects are then written
+// without them (see [Without]).
 type Requirement struct {
 	Name     string
 	Versions []string // the preferred first
@@ -60,8 +60,8 @@ func Properties() Requirement {
 	}
 }
 
-// Check returns what a CRD of a cluster offers. existing is nil if the cluster does not have the CRD. An error names
-// the CRD, what is missing, and where to find one that meets the requirement.
+// Check returns the features of a CRD of a cluster. existing is nil if the cluster does not have the CRD. An error
+// names the CRD, the missing part, and where to find one that meets the requirement.
 func (r Requirement) Check(existing *unstructured.Unstructured) (Served, error) {
 	if existing == nil {
 		return Served{}, fmt.Errorf("CRD %s is not there: install that of %s", r.Name, r.source)
@@ -89,7 +89,7 @@ func (r Requirement) Check(existing *unstructured.Unstructured) (Served, error) 
 		strings.Join(r.Versions, " or "), r.source)
 }
 
-// Warning says which fields a CRD lacks that are not needed, "" if it has all.
+// Warning names the optional fields that a CRD lacks, or is "".
 func (r Requirement) Warning(s Served) string {
 	if len(s.Lacks) == 0 {
 		return ""

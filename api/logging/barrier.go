@@ -5,10 +5,9 @@ import (
 	"runtime/debug"
 )
 
-// A Barrier keeps a panic on one object from ending the process. It is used around whatever handles objects that others
-// wrote, in goroutines that handle many of them. A panic is counted, and logged with its stack once for each kind of
-// work. What the work would have changed stays as it was. The zero value counts and logs nothing; the methods may be
-// called by several goroutines.
+// A Barrier keeps a panic on one object from ending the process. It is used where one goroutine handles many objects of
+// others. A panic is counted, and logged with its stack once for each kind of work. The work has no effect then. The
+// zero value counts and logs nothing; several goroutines may call the methods.
 type Barrier struct {
 	Log      Logger
 	Panicked func() // counts; nil if nothing does
@@ -16,7 +15,7 @@ type Barrier struct {
 	logged OnChangeOf[string, string] // the panic, by kind of work
 }
 
-// Do calls work, and reports whether it returned. kind is one of few, name says which object it is about.
+// Do calls work, and reports whether it returned. kind is one of few, name is the name of the object.
 func (b *Barrier) Do(kind string, name func() string, work func()) (returned bool) {
 	defer func() {
 		if p := recover(); p != nil {

@@ -124,14 +124,14 @@ const (
 	DNSReplicasDiffer Code = "dns-replicas-differ"
 	DNSStale          Code = "dns-stale"
 
-	// Those of the extended errors of answers alone: a DNS server sees ServiceImports and ready endpoints, as far as its
-	// directives select them.
+	// Codes of the extended errors of answers alone: a DNS server sees ServiceImports and ready endpoints, as far as
+	// its directives select them.
 	DNSLeftOut        Code = "dns-left-out"
 	DNSNamespaceEmpty Code = "dns-namespace-empty"
 	DNSLacksEndpoint  Code = "dns-lacks-endpoint"
 	DNSLacksAddress   Code = "dns-lacks-address"
 
-	// Those of "clusterset verify" alone.
+	// Codes of "clusterset verify" alone.
 	Verified            Code = "verified"
 	Unverified          Code = "not-verified"
 	PodsNotRunning      Code = "pods-not-running"
@@ -145,7 +145,7 @@ const (
 // An Entry describes a code.
 type Entry struct {
 	Code    Code
-	Meaning string // what is so, as a part of a sentence
+	Meaning string // as a part of a sentence
 	Cause   string
 	Remedy  string // what to do, as sentences
 }
@@ -163,8 +163,8 @@ func Describe(code Code) Entry {
 	panic("reason: code without an entry: " + string(code))
 }
 
-// Text is a code as a server shows it to clients: the code and its meaning. It has no name and no number, so it says no
-// more than the code.
+// Text is a code as a server shows it to clients: the code and its meaning. It has no name and no number, so it tells
+// no more than the code.
 func Text(code Code) string { return string(code) + ": " + Describe(code).Meaning }
 
 // FromText returns the code of a text that [Text] made, else "".

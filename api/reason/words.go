@@ -62,7 +62,7 @@ var words = []Word{
 	{ImportReady, "Pending", ImportPending},
 	{ImportReady, "IPFamilyNotSupported", ImportFamilies},
 
-	// Those of identity and of the broker have causes that codes name: whoever freezes says which (controller/identity).
+	// Reasons of identity and of the broker have causes with codes of their own (controller/identity).
 	{Frozen, "not_synced", ControllerFrozen},
 	{Frozen, "broker_identity", ControllerFrozen},
 	{Frozen, "broker_empty", BrokerUnprepared},
@@ -118,8 +118,8 @@ func All(from Source, texts string) (codes []Code) {
 	return codes
 }
 
-// Say returns the message of a condition whose reason is text, with the codes of that at its end:
-// "There is no Service. [export-no-service]". A reason may be several, separated by commas.
+// Say returns the message of a condition with the reason text, and its codes at the end: "There is no Service.
+// [export-no-service]". A reason may be several, separated by commas.
 func Say(from Source, text, message string) string { return With(message, All(from, text)...) }
 
 // With returns a text that ends with codes, those of "" left out.

@@ -46,7 +46,7 @@ func FormatFreezes(all []Freeze) string {
 	return string(text)
 }
 
-// ParseFreezes returns what an annotation says, nil if it is malformed: somebody else wrote it, and the controller
+// ParseFreezes returns the content of an annotation, nil if it is malformed: somebody else wrote it, and the controller
 // writes it again.
 func ParseFreezes(text string) (all []Freeze) {
 	if text == "" || json.Unmarshal([]byte(text), &all) != nil || len(all) > maxFreezes {

@@ -4,7 +4,7 @@ package wellknown
 // endpoints have addresses outside of the networks that the cluster declared (docs/spec/controller.md 3.4).
 const ReasonUndeclaredAddresses = "UndeclaredAddresses"
 
-// The reasons of the condition Valid of a ServiceExport whose annotations have a bad value, which its message names.
+// The reasons of the condition Valid of a ServiceExport with a bad annotation value, which its message names.
 const (
 	// ReasonInvalidClusterSelector is the reason of Valid=False (KEP-5939).
 	ReasonInvalidClusterSelector = "InvalidClusterSelector"

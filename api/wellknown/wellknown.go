@@ -1,5 +1,5 @@
-// Package wellknown holds the names of objects that more than one part of the project reads or writes in a member's own
-// cluster. What is on the broker is named by package broker beside it.
+// Package wellknown holds the names of objects in a member's own cluster that several parts of the project read or
+// write. Package broker has the names on the broker.
 package wellknown
 
 // ControllerNamespace is the default namespace of the controller in a member: its Lease and its broker credential are

@@ -2,9 +2,8 @@ package index
 
 import "slices"
 
-// Build makes the service of imp from its slices, whose order does not matter. It returns nil if the service owns no
-// name: a Headless import without a ready endpoint (multicluster DNS specification 2.4.1), or a name that is too long
-// for every zone.
+// Build makes the service of imp from its slices, in any order. It returns nil if the service owns no name: a Headless
+// import without a ready endpoint (multicluster DNS specification 2.4.1), or a name that is too long for every zone.
 func Build(imp *Import, list []*Slice, o Options) *Service { return Rebuild(nil, imp, list, o) }
 
 // Rebuild is Build of a service that is in the index as old, or nil: if it is large, only the hosts of the slices that
@@ -54,8 +53,8 @@ func build(imp *Import, list []*Slice, o *Options, maxName int, before *endpoint
 	return s, longest
 }
 
-// leftOut returns the clusters that do not answer for the service: those of which each slice with a ready endpoint is
-// hidden, unless that are all clusters (docs/spec/dns.md 3.2). nil stands for none.
+// leftOut returns the clusters that do not answer for the service, because all of their slices with a ready endpoint
+// are hidden, unless these are all clusters (docs/spec/dns.md 3.2). It may be nil.
 func leftOut(imp *Import, list []*Slice) map[string]bool {
 	if imp.typ == Headless || !slices.ContainsFunc(list, func(s *Slice) bool { return s.hidden }) {
 		return nil
@@ -115,8 +114,8 @@ func near(list []*Slice, o *Options) []*Slice {
 	return ours
 }
 
-// newEndpoints makes the endpoints of a service. What did not change is copied from before. longest is the most octets
-// of host label and cluster ID in the name of a host that is not copied, 0 if none owns a name.
+// newEndpoints makes the endpoints of a service, and copies unchanged ones from before. longest is the most octets of
+// host label and cluster ID in the name of a host that is not copied, 0 if no host owns a name.
 func newEndpoints(imp *Import, in *origin, before *endpoints) (_ *endpoints, longest int) {
 	b := builders.Get().(*builder)
 	defer b.release()
@@ -141,7 +140,7 @@ func Equal(a, b *Service) bool {
 	return equalHere(a, b) && (a == nil || equalNarrower(a.narrower, b.narrower))
 }
 
-// equalNarrower compares what is shown in the zones with the second and further of Options.MaxNames.
+// equalNarrower compares the services in the zones with the second and further of Options.MaxNames.
 func equalNarrower(a, b *[]*Service) bool {
 	if a == nil || b == nil {
 		return a == b
@@ -149,7 +148,7 @@ func equalNarrower(a, b *[]*Service) bool {
 	return slices.EqualFunc(*a, *b, equalHere)
 }
 
-// equalHere compares what is shown in the zones with the first of Options.MaxNames.
+// equalHere compares the services in the zones with the first of Options.MaxNames.
 func equalHere(a, b *Service) bool {
 	if a == nil || b == nil || a == b {
 		return a == b

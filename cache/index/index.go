@@ -37,7 +37,7 @@ type Index struct {
 type namespace struct {
 	name     string
 	services int   // the number of services in it, never 0
-	absent   []int // those whose name is too long, by limit: from the second of Options.MaxNames on, if there is one
+	absent   []int // names that are too long, by limit: from the second of Options.MaxNames on
 }
 
 func (n *namespace) Key() string { return n.name }

@@ -129,7 +129,7 @@ func (ps Ports) Has(name string, proto Proto) bool {
 	return false
 }
 
-// withoutNumbers is for an import whose SRV records have the port numbers of its slices.
+// withoutNumbers is for imports with SRV records that have the port numbers of their slices.
 func (ps Ports) withoutNumbers() Ports {
 	var list []Port
 	for name, proto := range ps.Names {
@@ -161,7 +161,7 @@ type Import struct {
 
 // An ImportSpec is the input of [NewImport]. Namespace and Name are labels in lower case. IPs are the valid addresses
 // of spec.ips; NewImport takes the first 255, and no address of a Headless import. VIP is true if spec.ips was not
-// empty: an import whose addresses are all rejected must not be answered from its slices.
+// empty: an import with only rejected addresses must not be answered from its slices.
 type ImportSpec struct {
 	Namespace, Name string
 	Type            Type
@@ -306,7 +306,7 @@ type Slice struct {
 
 // A SliceSpec is the input of [NewSlice]. Cluster is the id of the source cluster in lower case, or "" without one.
 // Zone and Region are the values of the labels endpointslice.kubernetes.io/for-zone and for-region (KEP-2030), or "".
-// Hidden says that its cluster is not selected (docs/spec/selection.md 4).
+// Hidden: its cluster is not selected (docs/spec/selection.md 4).
 type SliceSpec struct {
 	Cluster      string
 	Zone, Region string

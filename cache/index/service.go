@@ -117,7 +117,7 @@ type run struct {
 // HasVIP reports whether the addresses of the service are those of spec.ips, whatever its endpoints are.
 func (s *Service) HasVIP() bool { return s.vip }
 
-// Clusters is the number of clusters with ready endpoints in use. Those that answer for the service are the first ones.
+// Clusters is the number of clusters with ready endpoints in use. The first ones answer for the service.
 func (s *Service) Clusters() int {
 	if s.eps == nil {
 		return 0
@@ -297,9 +297,9 @@ func (s *Service) Port(name string, proto Proto) (set PortSet, ok bool) {
 	return PortSet{eps: s.eps, runs: s.eps.ports[i].runs, alike: s.eps.ports[i].alike}, true
 }
 
-// Targets returns the records of a port of a ClusterSetIP service without a VIP, or with an empty name those of all
-// ports: one for each cluster and number. common has the ports whose numbers are alike in all clusters that answer,
-// from the first cluster alone; own has the others.
+// Targets returns the records of a port of a ClusterSetIP service without a VIP, or of all ports if name is empty: one
+// for each cluster and number. common has the ports with equal numbers in all clusters that answer, from the first
+// cluster alone; own has the others.
 func (s *Service) Targets(name string, proto Proto) (common, own PortSet) {
 	set, _ := s.Port(name, proto)
 	switch {

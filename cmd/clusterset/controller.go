@@ -68,8 +68,8 @@ arguments, give them as one quoted value. docs/controller.md describes them all.
 	return c
 }
 
-// choices returns the words with which the arguments of an option can begin: for "derived|cidr [CIDR]|none" derived,
-// cidr and none. Words in capitals are placeholders.
+// choices returns the first words of the arguments of an option: for "derived|cidr [CIDR]|none" derived, cidr and none.
+// Words in capitals are placeholders.
 func choices(arguments string) []string {
 	var words []string
 	for choice := range strings.SplitSeq(arguments, "|") {
@@ -142,8 +142,8 @@ func runController(ctx context.Context, config controller.Config, metrics, healt
 const stuckAfter = time.Minute
 
 // httpPages returns the HTTP handlers by address; metrics and health may be the same address. An instance that waits
-// for the Lease is ready, too: another instance is the leader. One that is stuck is neither live nor ready; no API
-// server that is away makes it so (docs/spec/controller.md 1.1).
+// for the Lease is ready, too: another instance is the leader. A stuck instance is neither live nor ready; a lost API
+// server does not count (docs/spec/controller.md 1.1).
 func httpPages(metrics, health string, registry *prometheus.Registry,
 	reviewAge func() time.Duration) map[string]*http.ServeMux {
 	served := map[string]*http.ServeMux{}

@@ -37,7 +37,7 @@ type dnsCommand struct {
 	service string
 }
 
-// desired adds the flags that say what is wanted.
+// desired adds the flags for the desired state.
 func (d *dnsCommand) desired(c *cobra.Command) {
 	d.service = d.options.Service.String()
 	d.where(c)
@@ -47,7 +47,7 @@ func (d *dnsCommand) desired(c *cobra.Command) {
 		"the image of the cluster's DNS server has the plugin clusterset: it serves the zone itself")
 }
 
-// where adds the flag that says where the DNS server is.
+// where adds the flag for the place of the DNS server.
 func (d *dnsCommand) where(c *cobra.Command) {
 	c.Flags().StringVar(&d.options.Namespace, "dns-namespace", d.options.Namespace, "`NAMESPACE` of the cluster's DNS server; not used for OpenShift")
 	completeBy(c, "dns-namespace", d.completeNamespaces)
@@ -266,7 +266,7 @@ It never overwrites what it has not written. If there is something to do by hand
 	return c
 }
 
-// afterDNSApply says what has been reached.
+// afterDNSApply reports the result.
 func afterDNSApply(state *admin.DNSState, changed bool) string {
 	text := "The cluster's DNS server forwards " + state.Zone + "."
 	if !changed {
@@ -290,7 +290,7 @@ func (d *dnsCommand) finish(out *output, state *admin.DNSState, next string) err
 	return out.leftByHand(state)
 }
 
-// leftByHand prints what is left to do for the cluster's DNS server; the error is the exit code for it.
+// leftByHand prints the remaining manual steps for the cluster's DNS server; the error is the exit code for it.
 func (o *output) leftByHand(state *admin.DNSState) error {
 	if len(state.Problems) == 0 {
 		return nil

@@ -176,8 +176,8 @@ func printReport(w io.Writer, r explain.Report) error {
 	return table.Flush()
 }
 
-// completeQuestion completes the services that the cluster imports, in the selected namespace or, with none, in all,
-// and then types.
+// completeQuestion completes the services that the cluster imports, in the selected namespace or in all, and then
+// types.
 func (e *explainCommand) completeQuestion(word func(namespace, name string) string) completion {
 	return func(c *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
 		switch len(args) {

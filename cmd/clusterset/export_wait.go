@@ -88,7 +88,7 @@ func (e *exportCommand) waitExported(ctx context.Context, name string) error {
 
 var errRejected = errors.New("rejected")
 
-// notExported says in one line why an export has not taken effect, and what to do.
+// notExported returns in one line why an export has not taken effect, and the remedy.
 func notExported(e *mcsv1beta1.ServiceExport) string {
 	for _, of := range []mcsv1beta1.ServiceExportConditionType{
 		mcsv1beta1.ServiceExportConditionValid, mcsv1beta1.ServiceExportConditionReady,
@@ -99,7 +99,7 @@ func notExported(e *mcsv1beta1.ServiceExport) string {
 		}
 		text := fmt.Sprintf("%s is %s, %s: %s", c.Type, c.Status, c.Reason, reason.Phrase(c.Message))
 		if of == mcsv1beta1.ServiceExportConditionReady {
-			text += "; run \"clusterset status\"" // the message of Valid itself says what to do
+			text += "; run \"clusterset status\"" // the message of Valid itself has the remedy
 		}
 		return text
 	}

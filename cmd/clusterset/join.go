@@ -114,7 +114,7 @@ func joinFlags(c *cobra.Command, o *admin.JoinOptions) {
 	completeWords(c, "cluster-id", admin.ByKubeSystem)
 }
 
-// componentFlags adds the flags about what is installed in the cluster.
+// componentFlags adds the flags about the installation in the cluster.
 func componentFlags(c *cobra.Command, o *admin.JoinOptions) *[]string {
 	f := c.Flags()
 	components := f.StringSlice("components", nil, "`LIST` of what to install: controller, dns, all-in-one (both in one process), wiring (of the cluster's DNS server), or none; "+
@@ -137,7 +137,7 @@ func componentFlags(c *cobra.Command, o *admin.JoinOptions) *[]string {
 	return components
 }
 
-// readComponents reads the flags about what is installed. Without a flag an earlier join may have set the value.
+// readComponents reads the flags about the installation. Without a flag an earlier join may have set the value.
 func readComponents(c *cobra.Command, o *admin.JoinOptions, components []string) (err error) {
 	if o.KeepComponents = !c.Flags().Changed("components"); !o.KeepComponents {
 		if o.Components, err = admin.ParseComponents(components); err != nil {
@@ -182,7 +182,7 @@ func checkJoin(o *admin.JoinOptions) error {
 	return nil
 }
 
-// finishJoin prints the result, and what is left to do by hand.
+// finishJoin prints the result, and the remaining manual steps.
 func finishJoin(out *output, result *admin.JoinResult, o *admin.JoinOptions) error {
 	if result.DNS != nil {
 		result.Warnings = append(result.Warnings, result.DNS.Warnings...)

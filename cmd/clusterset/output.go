@@ -73,8 +73,8 @@ func (o *output) suffix() string {
 // progress shows that a command waits for something.
 func (o *output) progress(what string) { fmt.Fprintln(o.ErrOut, what) }
 
-// rest completes an error that a command ends with after its first write: what is written stays. Formats that print the
-// steps in the end have printed nothing yet.
+// rest completes an error that ends a command after its first write: earlier writes stay. Formats that print the steps
+// in the end have printed nothing yet.
 func (o *output) rest(err error) error {
 	var written []admin.Step
 	for _, s := range o.steps {

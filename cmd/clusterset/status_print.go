@@ -11,8 +11,8 @@ import (
 	"github.com/clusterset-dns/clusterset/admin"
 )
 
-// printState prints a state for people: the cluster, the members, the conflicts, and last, next to the prompt, what is
-// wrong.
+// printState prints a state for people: the cluster, the members, the conflicts, and last, next to the prompt, the
+// problems.
 func printState(w io.Writer, s *admin.State, now time.Time, wide bool) error {
 	table := tabwriter.NewWriter(w, 0, 8, 3, ' ', 0)
 	if s.Cluster != nil {

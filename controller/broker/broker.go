@@ -14,8 +14,8 @@
 // Every object is decoded and validated by itself: a hostile member's object is rejected, reported once for each of its
 // versions, and costs no other member anything.
 //
-// Use: [New] makes a Broker without contacting it. [Broker.Handle] says who is notified. [Broker.Run] follows the
-// broker until its context ends, however often and long the broker is away; reads return what was known last.
+// Use: [New] makes a Broker without contacting it. [Broker.Handle] sets the handlers. [Broker.Run] follows the broker
+// until its context ends, however often and long the broker is away; reads return the last known state.
 package broker
 
 import (
@@ -42,7 +42,7 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
-// A Config says which broker a member has.
+// A Config names the broker of a member.
 type Config struct {
 	REST      *rest.Config // with the credential of this member, its rate limit and its transport
 	Namespace string       // of this member on the broker
@@ -155,7 +155,7 @@ func (h Handlers) complete() Handlers {
 	return h
 }
 
-// The kinds whose objects are rejected.
+// The kinds with rejected objects.
 const (
 	kindMember    = "Member"
 	kindRecord    = "ExportedService"

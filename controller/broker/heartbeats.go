@@ -24,7 +24,7 @@ type heartbeats struct {
 	stored metav1.ObjectMeta
 	// written are the newest renewals of this process's own Lease that have not come back by the watch, oldest first.
 	written []renewal
-	// echo is when the newest renewal of this process was sent that came back; zero if none did.
+	// echo is the send time of this process's newest renewal that came back; zero before the first.
 	echo time.Time
 }
 
@@ -35,7 +35,7 @@ const maxWritten = 16
 type renewal struct {
 	protocol.Heartbeat
 	at   time.Time     // when it was seen, or sent
-	ttl  time.Duration // that the member asks for, within the bound; 0 if it asks for none
+	ttl  time.Duration // asked for by the member, within the bound; 0 if not set
 	gone bool          // the Lease is not there, or does not decode; the rest is of the last one
 }
 
@@ -117,7 +117,7 @@ func (h *heartbeats) store(m metav1.ObjectMeta) {
 	h.stored = metav1.ObjectMeta{UID: m.UID, ResourceVersion: m.ResourceVersion}
 }
 
-// lastEcho returns when the newest renewal of this process was sent that came back by the watch; zero if none did.
+// lastEcho returns the send time of this process's newest renewal that came back by the watch; zero before the first.
 func (h *heartbeats) lastEcho() time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()

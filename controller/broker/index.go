@@ -15,7 +15,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 )
 
-// The indexes of what is read.
+// The indexes for reads.
 const (
 	byService   = "service"   // "<name>.<namespace>" of the service
 	byNamespace = "namespace" // the broker namespace that a Member names

@@ -124,8 +124,8 @@ func (b *Broker) OwnService(svc types.NamespacedName, record *v1alpha1.ExportedS
 // HadSlice reports whether this process wrote or saw an own slice, which it has not deleted.
 func (b *Broker) HadSlice(name string) bool { return b.stamps.knows(objectID{kindSlice, name}) }
 
-// OwnInventory returns the newest known copy of a part of this member's inventory, or nil, with the resource version
-// that the broker has. It reports old if the broker has an older copy, or none.
+// OwnInventory returns the newest known copy of a part of this member's inventory, or nil, with the resource version on
+// the broker. It reports old if the broker lacks it or has an older copy.
 func (b *Broker) OwnInventory(part string) (i *v1alpha1.Inventory, old bool) {
 	key := b.cfg.Namespace + "/" + part
 	stored, _ := b.ownInventories.Get(key)

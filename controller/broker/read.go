@@ -48,8 +48,8 @@ func (b *Broker) Replace(records []merge.Record, own *v1alpha1.ExportedService) 
 	return records
 }
 
-// Slices returns the slices of a service from one member whose names and labels agree with their namespace, sorted by
-// name. Their contents are not validated.
+// Slices returns the slices of a service from one member, sorted by name. Their names and labels agree with their
+// namespace; their contents are not validated.
 func (b *Broker) Slices(svc types.NamespacedName, cluster string) []*discoveryv1.EndpointSlice {
 	m := b.Member(cluster)
 	if m == nil {
@@ -89,8 +89,8 @@ func (b *Broker) HasRecord(svc types.NamespacedName) bool {
 	return has(b.records, byService, recordOf(svc))
 }
 
-// Own returns what this member has on the broker for a service, as it is stored there, with its latest writes: the
-// record, nil if there is none, and the slices sorted by name.
+// Own returns this member's objects of a service on the broker, unchanged, with its latest writes: the record, or nil,
+// and the slices sorted by name.
 func (b *Broker) Own(svc types.NamespacedName) (*v1alpha1.ExportedService, []*discoveryv1.EndpointSlice) {
 	record, _ := b.ownRecords.Get(b.cfg.Namespace + "/" + recordOf(svc))
 	all := b.ownSlices.ByIndex(byOwner, b.cfg.Namespace+"/"+recordOf(svc))
@@ -129,7 +129,7 @@ func (b *Broker) OwnServices() []types.NamespacedName {
 	return sorted(services)
 }
 
-// Members returns the members whose broker namespace exists and has their id, sorted by id.
+// Members returns the members with a broker namespace that has their id, sorted by id.
 func (b *Broker) Members() []v1alpha1.Member {
 	stored := b.stored()
 	members := make([]v1alpha1.Member, len(stored))
@@ -153,7 +153,7 @@ func (b *Broker) stored() (members []*v1alpha1.Member) {
 // MemberCount returns how many Members the broker has, valid or not.
 func (b *Broker) MemberCount() int { return len(b.members.GetStore().ListKeys()) }
 
-// Member returns the member with this id among [Broker.Members], nil if there is none.
+// Member returns the member with this id among [Broker.Members], or nil.
 func (b *Broker) Member(id string) *v1alpha1.Member {
 	item, ok, _ := b.members.GetStore().GetByKey(id)
 	if !ok || !b.isMember(item.(*v1alpha1.Member)) {
@@ -198,7 +198,7 @@ func (b *Broker) properties() map[string]map[string]string {
 	return properties
 }
 
-// Offered returns how many exports of this member reach each member, by id: those whose records are accepted.
+// Offered returns the number of exports of this member that reach each member, by id. Only accepted records count.
 func (b *Broker) Offered() map[string]int {
 	own := b.Member(b.cfg.ClusterID)
 	if own == nil {
@@ -258,7 +258,7 @@ func (b *Broker) isMember(m *v1alpha1.Member) bool {
 	return err == nil && id == m.Name
 }
 
-// Liveness returns what is known of the heartbeats of every member, sorted by id, for package liveness.
+// Liveness returns the known heartbeats of all members, sorted by id, for package liveness.
 func (b *Broker) Liveness() []liveness.Member {
 	all := b.renewals()
 	members := make([]liveness.Member, 0, len(all))
@@ -281,9 +281,8 @@ func (b *Broker) renewals() map[string]renewal {
 	return all
 }
 
-// Echo returns when the newest heartbeat of this process was sent that the broker's watch brought back, by the
-// monotonic clock; zero if none did. Until then, and long after it, the broker may be one that takes no writes, or
-// passes none on.
+// Echo returns the send time, by the monotonic clock, of this process's newest heartbeat that the broker's watch
+// brought back; zero before the first. Until then, and long after it, the broker may take no writes, or pass none on.
 func (b *Broker) Echo() time.Time { return b.heartbeats.lastEcho() }
 
 // Delivered reports whether the watches of the broker brought back all records, slices and inventories that this

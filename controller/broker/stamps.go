@@ -105,7 +105,7 @@ func (n *inventories) forget(namespace string) {
 	})
 }
 
-// newer returns the one with the higher stamp, or nil if there is none.
+// newer returns the one with the higher stamp, or nil.
 func newer(a, b *v1alpha1.Inventory) *v1alpha1.Inventory {
 	if a == nil || b != nil && b.Spec.Stamp >= a.Spec.Stamp {
 		return b

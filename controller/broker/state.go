@@ -59,7 +59,7 @@ func (b *Broker) State() (s State) {
 	return s
 }
 
-// membership returns what follows from the namespaces and Members that are known, and what is wrong.
+// membership returns the membership by the known namespaces and Members, and the fault in it.
 func (b *Broker) membership() (Membership, string) {
 	if b.set.Replaced() {
 		return Replaced, ""
@@ -162,8 +162,7 @@ func (b *Broker) absent() bool {
 // confirmRemoval asks the broker, if it is the right one, whether the namespace of this member is gone or marked as
 // that of a cluster that was removed. A member that was removed may read the mark and nothing else.
 //
-// Whether it is the right broker follows from the response that says so, and from no other one: an address may lead to
-// several API servers.
+// The same response must identify the broker: an address may lead to several API servers.
 func (b *Broker) confirmRemoval(ctx context.Context) bool {
 	ns := &corev1.Namespace{}
 	switch err := b.client.Get(ctx, ns, "", b.cfg.Namespace); {

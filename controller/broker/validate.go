@@ -17,8 +17,8 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
-// errRemoved means that an administrator took the cluster of a namespace out of the clusterset, and what is left there
-// is being deleted.
+// errRemoved: an administrator removed the cluster of a namespace from the clusterset, and the rest there is being
+// deleted.
 var errRemoved = errors.New("the cluster was removed from the clusterset")
 
 // memberOf returns the cluster that a broker namespace belongs to, and when the namespace was created. The id is in the

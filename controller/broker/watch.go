@@ -113,8 +113,8 @@ func handle[T metav1.Object](
 	}
 }
 
-// namespaceChanged ignores namespaces without Member, whose records are not accepted anyway; the marks of removed
-// members count.
+// namespaceChanged ignores namespaces without Member, since their records are not accepted; marks of removed members
+// count.
 func (b *Broker) namespaceChanged(was, is **corev1.Namespace, initial bool) {
 	ns := latest(was, is)
 	marked := is != nil && isMarked(*is)
@@ -213,8 +213,8 @@ func (b *Broker) sliceChanged(was, is **discoveryv1.EndpointSlice, initial bool)
 	}
 }
 
-// inventoryChanged reports the services whose entry differs from that in the newest known inventory. An end is urgent
-// if the member has a record.
+// inventoryChanged reports the services whose entry differs from the newest known inventory. An end is urgent if the
+// member has a record.
 func (b *Broker) inventoryChanged(was, is **v1alpha1.Inventory, initial bool) {
 	if is == nil {
 		return
@@ -255,8 +255,8 @@ func (b *Broker) counts(namespace, record string) bool {
 	return exists || namespace == b.cfg.Namespace
 }
 
-// validateUnread validates objects that no read may ask for, so that rejections are reported: records whose names are
-// not those of a service, and slices, which are read only where there is a record.
+// validateUnread validates objects that no read may ask for, so that rejections are reported: records with a name that
+// is not of a service, and slices without a record.
 func (b *Broker) validateUnread() {
 	for _, item := range b.records.GetStore().List() {
 		if values, _ := recordService(item); len(values) == 0 {

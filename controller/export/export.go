@@ -56,9 +56,9 @@ type Result struct {
 	Message string
 	// Failed is why a valid export has no record: the message of the condition Ready, which is then False/Failed.
 	Failed string
-	// Ignored says which values of annotations a valid export has that do not count, and what is wanted.
+	// Ignored lists the annotation values of a valid export that have no effect, with the wanted form.
 	Ignored []string
-	// Dropped says, sorted, what was asked for and is not exported, or cannot be used by other clusters.
+	// Dropped lists, sorted, the requested parts that are not exported, or that other clusters cannot use.
 	Dropped []string
 	// Undeclared is the number of addresses that are not exported because the cluster did not declare their network.
 	Undeclared int
@@ -80,8 +80,8 @@ func (r Result) Valid(generation int64) metav1.Condition {
 	return c
 }
 
-// From returns what is exported for exp. service is the Service of its name, or nil, and sources are the
-// EndpointSlices of that Service.
+// From returns the result for exp. service is the Service of its name, or nil, and sources are the EndpointSlices of
+// that Service.
 //
 // An export that is being deleted has no record, like one that is not valid.
 func From(exp *mcsv1beta1.ServiceExport, service *corev1.Service, sources []*discoveryv1.EndpointSlice,
@@ -165,7 +165,7 @@ func validSelectors(exp *mcsv1beta1.ServiceExport, service *corev1.Service) (mcs
 	return mcsv1beta1.ServiceExportReasonValid, "The Service can be exported."
 }
 
-// selectors returns those that the export asks for. An unknown affinity counts as none.
+// selectors returns the selectors of the export. An unknown affinity has no selector.
 func (x *exporter) selectors() []v1alpha1.ClusterSelector {
 	selectors, _, err := selection.Of(x.exp.Annotations)
 	switch {
@@ -219,7 +219,7 @@ func (x *exporter) record(spec v1alpha1.ExportedServiceSpec) *v1alpha1.ExportedS
 	}
 }
 
-// spec returns what the record says.
+// spec returns the spec of the record.
 func (x *exporter) spec() v1alpha1.ExportedServiceSpec {
 	from := &x.service.Spec
 	spec := v1alpha1.ExportedServiceSpec{
@@ -298,8 +298,8 @@ func (x *exporter) hasEndpoint(f corev1.IPFamily) bool {
 	})
 }
 
-// vip returns what the record says about a clusterset IP: the annotation of the export says more than the flag of the
-// cluster (second Lighthouse document, "Creating ServiceExport").
+// vip returns the clusterset IP setting of the record: the annotation of the export overrides the flag of the cluster
+// (second Lighthouse document, "Creating ServiceExport").
 func (x *exporter) vip() *v1alpha1.VIP {
 	if x.o.WantsVIP == nil || x.headless() {
 		return nil

@@ -36,7 +36,7 @@ func (x *exporter) isUndeclared(text string) bool {
 	return true
 }
 
-// dropUndeclared says which addresses are left out; it returns how many they are.
+// dropUndeclared reports the addresses that are left out; it returns their number.
 func (x *exporter) dropUndeclared() int {
 	const shown = 3
 	slices.Sort(x.undeclared)

@@ -10,21 +10,21 @@ type Options struct {
 	ClusterID string
 	// BrokerNamespace is the namespace of the member on the broker.
 	BrokerNamespace string
-	// Namespace says whether services of the namespace of the export may leave the cluster.
+	// Namespace sets whether services of the namespace of the export may leave the cluster.
 	Namespace NamespacePolicy
 	// Networks are those that the cluster declared at its join: addresses outside of them are left out. While they are not
 	// known they are nil, and no address is left out.
 	Networks []netip.Prefix
-	// Endpoints says what the slices hold.
+	// Endpoints sets the contents of the slices.
 	Endpoints Endpoints
-	// ByZone says that the endpoints of the export are divided by zone on the broker now. It counts for the strategy
-	// PreferZone alone.
+	// ByZone: the endpoints of the export are now divided by zone on the broker. It counts for the strategy PreferZone
+	// alone.
 	ByZone bool
 	// WantsVIP applies to exports without the annotation. If it is nil, the record has no VIP.
 	WantsVIP *bool
 }
 
-// NamespacePolicy says whether services of a namespace may be exported. The zero value allows no export.
+// NamespacePolicy sets whether services of a namespace may be exported. The zero value allows no export.
 type NamespacePolicy uint8
 
 // The policies for a namespace.
@@ -34,7 +34,7 @@ const (
 	Terminating                        // it is being deleted
 )
 
-// Endpoints says what the exported slices hold.
+// Endpoints is the kind of endpoints in exported slices.
 type Endpoints string
 
 // The values of "endpoints". The default, also if empty, is PodIP.

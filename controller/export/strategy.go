@@ -16,7 +16,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker"
 )
 
-// A strategy says how the endpoints of an export are divided into slices (KEP-2030; docs/spec/controller.md 3.7).
+// A strategy divides the endpoints of an export into slices (KEP-2030; docs/spec/controller.md 3.7).
 type strategy string
 
 const (
@@ -154,7 +154,7 @@ func groupOf(s *discoveryv1.EndpointSlice) (string, []discoveryv1.EndpointPort) 
 	return string(s.AddressType) + "/" + broker.Hash(16, parts...), ports
 }
 
-// laterTrigger returns the later of two times of changes. One that is no time is the earlier one.
+// laterTrigger returns the later of two times of changes. An invalid time is the earlier one.
 func laterTrigger(a, b string) string {
 	at, aErr := time.Parse(time.RFC3339Nano, a)
 	bt, bErr := time.Parse(time.RFC3339Nano, b)
@@ -202,8 +202,8 @@ func zoneOf(e discoveryv1.Endpoint) string {
 	return *e.Zone
 }
 
-// enoughInZones reports whether the endpoints are divided by zone with PreferZone; was says whether they are. Each
-// counts, whether it is ready or not: a failing probe moves no endpoint.
+// enoughInZones reports whether PreferZone divides the endpoints by zone; was: they are divided now. Endpoints count
+// whether they are ready or not: a failing probe moves no endpoint.
 func enoughInZones(groups []*group, was bool) bool {
 	least := enterZone
 	if was {

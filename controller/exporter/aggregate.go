@@ -30,8 +30,8 @@ type aggregates struct {
 	published map[types.NamespacedName]*mcsv1beta1.ServiceImport // as listed, or as written since
 }
 
-// publish makes the broker have the aggregate of a service, or none. own is what this cluster exports, nil if nothing.
-// One goroutine at a time publishes a service.
+// publish writes or deletes the aggregate of a service on the broker. own is this cluster's export, or nil. One
+// goroutine at a time publishes a service.
 func (a *aggregates) publish(ctx context.Context, svc types.NamespacedName, own *v1alpha1.ExportedService) error {
 	if err := a.list(ctx); err != nil {
 		return err

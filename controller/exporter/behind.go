@@ -18,10 +18,10 @@ type behind struct {
 	failed map[types.NamespacedName]failure
 }
 
-// A failure belongs to an export whose last write failed, or whose mark the inventory still has.
+// A failure is an export whose last write failed, or whose mark is still in the inventory.
 type failure struct {
 	since time.Time      // of the first failure
-	mark  protocol.Stamp // in the inventory; 0 for none
+	mark  protocol.Stamp // in the inventory; 0 without a mark
 	ended bool           // the mark is to be removed
 }
 

@@ -46,7 +46,7 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/safety"
 )
 
-// A Config says what an [Exporter] reads and writes.
+// A Config sets the parts that an [Exporter] uses.
 type Config struct {
 	Member     *member.Cluster
 	Broker     *broker.Broker
@@ -174,9 +174,9 @@ func (e *Exporter) Resumed() {
 }
 
 // PublishAll starts a pass: it compares all exports with the broker and writes the difference. The returned function
-// reports the end of the pass: the watches of the broker have delivered all writes, and the inventory marks the exports
-// that failed. With mark they are marked after the first attempt, otherwise after a TTL. One goroutine calls the
-// function until it is true.
+// reports the end of the pass: the watches have delivered all writes, and the inventory marks the failed exports. With
+// mark they are marked after the first attempt, otherwise after a TTL. One goroutine calls the function until it is
+// true.
 func (e *Exporter) PublishAll(mark bool) (done func() bool) {
 	var tried func() bool // nil until they are queued
 	var skipped uint64    // before that
@@ -336,7 +336,7 @@ func (e *Exporter) export(ctx context.Context, svc types.NamespacedName, r expor
 	return o
 }
 
-// waitsFor says, in one sentence, what must happen before anything is written to the broker; "" if nothing must.
+// waitsFor returns, in one sentence, the reason to write nothing to the broker yet, or "".
 func (e *Exporter) waitsFor() string {
 	switch why := e.cfg.Freezes.Suspended(safety.Export); {
 	case e.cfg.Freezes.Any(safety.Credential):
@@ -376,9 +376,9 @@ func (e *Exporter) report(ctx context.Context, exp *mcsv1beta1.ServiceExport, r 
 	return errors.Join(err, e.reportReached(ctx, exp, r.Record, has))
 }
 
-// conditions returns what is written of Valid and Ready. Where this cluster or the namespace does not take part, the
-// export may be meant for another implementation of the MCS API: then at most the one condition that says so, while no
-// one else writes any.
+// conditions returns Valid and Ready as they are written. Where this cluster or the namespace does not take part, the
+// export may belong to another implementation of the MCS API: then it gets at most that one condition, while no one
+// else writes any.
 func (e *Exporter) conditions(exp *mcsv1beta1.ServiceExport, valid, ready metav1.Condition) []metav1.Condition {
 	outside := valid.Reason == string(export.ReasonNotMember) || valid.Reason == string(export.ReasonNamespaceNotAllowed)
 	switch {
@@ -392,9 +392,8 @@ func (e *Exporter) conditions(exp *mcsv1beta1.ServiceExport, valid, ready metav1
 	return []metav1.Condition{valid, ready}
 }
 
-// reportReached writes to an export that is not for all clusters which members it reaches (docs/spec/controller.md
-// 3.8). record is what is exported, nil if nothing, and has is whether the broker has it: what it had before stays
-// until then, as do the ids.
+// reportReached writes the reached members to an export for some clusters (docs/spec/controller.md 3.8). record is the
+// export record, or nil. has: the broker has it; until then the old text and ids stay.
 func (e *Exporter) reportReached(ctx context.Context, exp *mcsv1beta1.ServiceExport, record *v1alpha1.ExportedService,
 	has bool) error {
 	var ids []string

@@ -53,7 +53,7 @@ type inventory struct {
 	complete map[string]bool                              // parts that this process has written
 	wanted   map[string]map[types.NamespacedName]string   // UIDs by part; "" removes the entry
 	vips     map[string]map[types.NamespacedName]struct{} // queued by claim, by part
-	// parts whose marks changed; a counter, to tell new marks from old
+	// parts with changed marks; a counter, to tell new marks from old
 	marks map[string]int
 	stuck map[string]time.Time // parts that the broker rejects, and since when
 }
@@ -122,7 +122,7 @@ func (v *inventory) takeClaims(part string) map[types.NamespacedName]struct{} {
 	return all
 }
 
-// mark queues the parts of these services, whose marks changed.
+// mark queues the parts of services with changed marks.
 func (v *inventory) mark(services []types.NamespacedName) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -150,7 +150,7 @@ func (v *inventory) wakeUp(part string) {
 	}
 }
 
-// Run writes parts until ctx ends. Each part has a goroutine of its own, so that none waits for the writes of another.
+// Run writes parts until ctx ends, each in a goroutine of its own, so that they do not wait for each other.
 func (v *inventory) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	for part := range v.wake {
@@ -369,7 +369,7 @@ func changed(part string, has *v1alpha1.Inventory, wanted map[types.NamespacedNa
 	return is
 }
 
-// makeRoom deletes entries that have claims only, until new exports fit: those whose claims are all released first.
+// makeRoom deletes entries that have only claims, until new exports fit: first those with released claims.
 func makeRoom(part *v1alpha1.Inventory, exports int) {
 	excess := len(part.Spec.Exports) + exports - apibroker.MaxInventory
 	for _, released := range []bool{true, false} {

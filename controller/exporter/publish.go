@@ -24,19 +24,18 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/protocol"
 )
 
-// A publisher writes the record and the slices of a service to the broker, as far as they differ from what is there.
-// [protocol.Next] decides the order: the other members see an export appear and disappear as one change, and never a
-// service without endpoints.
+// A publisher writes the changed record and slices of a service to the broker. [protocol.Next] decides the order: the
+// other members see an export appear and disappear as one change, and never a service without endpoints.
 type publisher struct {
 	member    *member.Cluster
 	broker    *broker.Broker
 	inventory *inventory // writes the entries
-	// forget drops what is remembered of the aggregate of a service: the broker may have been restored.
+	// forget drops the remembered aggregate of a service: the broker may have been restored.
 	forget func(types.NamespacedName, *mcsv1beta1.ServiceImport)
 }
 
-// publish writes what differs. What the broker rejects does not stop the rest: endpoints change more often than the
-// record, and matter more.
+// publish writes the difference. A rejection does not stop the rest: endpoints change more often than the record, and
+// matter more.
 func (p publisher) publish(ctx context.Context, svc types.NamespacedName, r export.Result) error {
 	a := p.attempt(svc, r)
 	p.inventory.set(svc, a.uid)
@@ -81,7 +80,7 @@ type attempt struct {
 	tried  map[protocol.Write]bool
 	again  map[protocol.Write]bool // slices that were written
 
-	// What the broker has.
+	// State of the broker.
 	onBroker *v1alpha1.ExportedService
 	existing []*discoveryv1.EndpointSlice
 	has      map[string]*discoveryv1.EndpointSlice // by name
@@ -112,7 +111,7 @@ func (a *attempt) want(all []*discoveryv1.EndpointSlice) {
 	a.order, a.wanted, a.moves = merge.LosingLast(all, named), slicesByName(all), merge.NewMoves(all, named)
 }
 
-// next returns what is wanted, of slices those that the broker has, had or may take, and the next writes.
+// next returns the wanted export, with the slices that the broker has, had or may take, and the next writes.
 func (a *attempt) next() (want protocol.Export, next []protocol.Write) {
 	a.read()
 	want = protocol.Export{UID: types.UID(a.uid), SliceRight: a.right, Tried: a.tried}

@@ -7,7 +7,7 @@ import (
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 )
 
-// idText lists ids with commas between them, and says how many more there are if they are too long.
+// idText lists ids with commas between them. A list that is too long ends with the number of the others.
 func idText(ids []string) string {
 	text := strings.Join(ids, ",")
 	if len(text) <= apibroker.MaxExportedTo {

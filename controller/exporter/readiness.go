@@ -34,7 +34,7 @@ func outlivesRestart(was, is *metav1.Condition) bool {
 		was.Reason != string(mcsv1beta1.ServiceExportReasonPending)
 }
 
-// readiness returns status, reason and message of Ready. published says whether the broker has the record of r.
+// readiness returns status, reason and message of Ready. published: the broker has the record of r.
 func readiness(r export.Result, o outcome, published bool) metav1.Condition {
 	c := readinessOf(r, o, published)
 	c.Message = reason.Say(reason.ExportReady, c.Reason, c.Message)
@@ -76,9 +76,9 @@ func readinessOf(r export.Result, o outcome, published bool) metav1.Condition {
 	return metav1.Condition{Status: metav1.ConditionUnknown, Reason: pending, Message: message}
 }
 
-// rejectionMessage says what the broker rejects, and over a quota what goes on and what to do. published says whether
-// the broker has the record: then all that it has stays in use, also where the endpoints are to be divided into other
-// slices (docs/spec/controller.md 3.7).
+// rejectionMessage returns the message about a rejection by the broker; over a quota, with effect and remedy.
+// published: the broker has the record, so that all of it stays in use, also where the endpoints move to other slices
+// (docs/spec/controller.md 3.7).
 func rejectionMessage(rejection string, published bool) string {
 	text := "The broker rejects the export: " + rejection
 	if !strings.Contains(rejection, "exceeded quota") {
@@ -92,7 +92,7 @@ func rejectionMessage(rejection string, published bool) string {
 		" End other exports of this cluster, or raise its quota with clusterset join --quota-exports=NUMBER --quota-slices=NUMBER."
 }
 
-// exportedMessage says that the service is exported, and which parts of it are not.
+// exportedMessage returns the message that the service is exported, with the parts that are not.
 func exportedMessage(dropped []string) string {
 	const shown = 10
 	text := append([]string{"The broker has this export."}, dropped[:min(len(dropped), shown)]...)

@@ -129,7 +129,7 @@ func (c *Credential) due(now time.Time, part float64) bool {
 	return !c.own && (now.Before(c.token.Issued) || now.Sub(c.token.Issued) >= until)
 }
 
-// Rejected says that the broker rejects the credential, "" if it does not.
+// Rejected returns the broker's rejection of the credential, or "".
 func (c *Credential) Rejected() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// A Link says how the broker is reached. The zero value reaches no broker.
+// A Link is the way to the broker. The zero value reaches no broker.
 type Link struct {
 	REST      *rest.Config // nil if the kubeconfig cannot be used
 	Namespace string       // of this member on the broker

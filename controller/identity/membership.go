@@ -16,7 +16,7 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/safety"
 )
 
-// A MembershipConfig says what a [Membership] is evaluated from.
+// A MembershipConfig sets the inputs of a [Membership].
 type MembershipConfig struct {
 	Member     *member.Cluster
 	Broker     *broker.Broker
@@ -50,7 +50,7 @@ type Membership struct {
 type state struct {
 	clusterID string // "" if this cluster is not a member
 	known     bool
-	freeze    safety.Reason // 0 for none
+	freeze    safety.Reason // or 0
 	code      reason.Code   // of the freeze
 	detail    string        // why the cluster is not a member or frozen, and what to do; one phrase
 }
@@ -116,9 +116,9 @@ func evaluate(in inputs) state {
 	return state{clusterID: in.clusterID, detail: "the broker has not answered yet"}
 }
 
-// evaluateUnjoined is the part of the table without the ClusterProperty of the membership, which somebody may have
-// deleted by hand, or with its CRD, and then with the cluster id: a leave takes the cluster off the broker first, so a
-// broker that has it says that it did not leave. A broker that rejects the credential says that it did.
+// evaluateUnjoined is the part of the table without the ClusterProperty of the membership. It may have been deleted by
+// hand, or with its CRD and the cluster id. A leave takes the cluster off the broker first: if the broker has it, it
+// did not leave. If the broker rejects the credential, it did.
 func evaluateUnjoined(in inputs) state {
 	id := cmp.Or(in.clusterID, in.built) // without the id of before, nothing is known of own exports, either
 	if in.linked && (id == "" || apibroker.IsClusterID(id)) {
@@ -170,8 +170,8 @@ func (m *Membership) Status() Status {
 	return Status{ClusterID: m.now.clusterID, Known: m.now.known, Leaving: leaving}
 }
 
-// Changed reports whether the properties of this cluster describe another identity than that which the controller was
-// built for. A property that is missing describes none: somebody may have deleted it by hand, or with its CRD.
+// Changed reports whether the properties of this cluster describe another identity than that of the controller. A
+// missing property describes no identity: it may have been deleted by hand, or with its CRD.
 func (m *Membership) Changed() bool {
 	p := readProperties(m.Member)
 	is := Of(m.Member, Link{Digest: m.Identity.Digest})
@@ -244,7 +244,7 @@ func (m *Membership) taken(id string) bool {
 	return other != nil && other.Spec.KubeSystemUID != string(system.UID)
 }
 
-// registered reports whether the Member whose broker namespace is that of this cluster is this cluster.
+// registered reports whether the Member with this cluster's broker namespace is this cluster.
 func (m *Membership) registered() bool {
 	system, own := m.Member.Namespace(metav1.NamespaceSystem), m.Broker.Registered()
 	return system != nil && own != nil && own.Spec.KubeSystemUID == string(system.UID)

@@ -32,7 +32,7 @@ const (
 // process of this cluster, if the own etcd was restored.
 const renewalsOfOther = 2
 
-// A verdict says whether the heartbeat on the broker is that of this cluster.
+// A verdict tells whether the heartbeat on the broker is that of this cluster.
 type verdict uint8
 
 const (
@@ -109,7 +109,7 @@ func (s sight) next(noted, stamp protocol.Stamp, ttl time.Duration, now time.Tim
 	return s, lookingOn
 }
 
-// load reads the note. It is empty where there is none.
+// load reads the note; a missing note is empty.
 func (o *Original) load(ctx context.Context) error {
 	l := &coordinationv1.Lease{}
 	switch err := o.Member.Client().Get(ctx, l, o.Namespace, wellknown.HeartbeatLease); {
@@ -178,8 +178,8 @@ func (o *Original) check(ctx context.Context) (may, restored bool, err error) {
 	return is == original, is == original && o.last.Stamp < max(o.wrote, o.taken()), nil
 }
 
-// taken returns the stamp of the newest heartbeat that the broker has taken, as it was noted; 0 if the broker has none:
-// it may be another broker.
+// taken returns the noted stamp of the newest heartbeat that the broker has taken; 0 if it has no heartbeat, as another
+// broker.
 func (o *Original) taken() protocol.Stamp {
 	if o.last.Stamp == 0 {
 		return 0

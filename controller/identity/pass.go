@@ -33,7 +33,7 @@ type pass struct {
 	last     *beat // the last one that the broker has, at first that of an earlier process; nil until load
 	due      bool
 	complete protocol.Stamp // of the beginning of the last pass that ended
-	ended    time.Time      // when it ended; zero if none did
+	ended    time.Time      // time of its end; zero if unknown
 	next     time.Time      // of the next periodic pass
 
 	done  func() bool // nil unless a pass is under way

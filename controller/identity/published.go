@@ -9,10 +9,9 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/member"
 )
 
-// Published returns the ClusterProperties of this cluster that other members may select it by, sorted by name, and why
-// others are left out (docs/spec/selection.md 2). Those of its id and its clusterset are known from its Member. Of one
-// that does not decode, and did not since this process began, the value counts that before has, the Member of this
-// cluster, which may be nil.
+// Published returns the ClusterProperties of this cluster for the selectors of other members, sorted by name, and why
+// others are left out (docs/spec/selection.md 2). Its Member has its id and clusterset. If a property never decoded
+// since this process began, its value in before, the Member of this cluster or nil, counts.
 func Published(c *member.Cluster, before *v1alpha1.Member) (properties []v1alpha1.Property, leftOut []string) {
 	var all v1alpha1.MemberStatus
 	for _, p := range c.Properties() {

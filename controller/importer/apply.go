@@ -55,9 +55,8 @@ func (a *applier) apply(ctx context.Context, c merge.Changes) error {
 	return errors.Join(errs...)
 }
 
-// deletionsOf returns what is deleted before anything is created, and which slices are deleted after that: where an
-// exporter divides its endpoints into other slices, none of them may be missing for a moment. With the import or its
-// Service all slices go first, and so does one that is made anew.
+// deletionsOf returns the deletions before and after all creations: while an exporter moves endpoints to other slices,
+// each stays available. With the import or its Service all slices go first; so does a slice that is made anew.
 func deletionsOf(c merge.Changes) (first, last merge.Objects) {
 	first = c.Delete
 	if first.Import != nil || first.Service != nil {
@@ -167,9 +166,9 @@ func (a *applier) slicesWithoutKept(c *merge.Changes) {
 	*c = a.feasible(*c, wanted, a.kept)
 }
 
-// feasible returns which changes of slices [applier.apply] writes, as it writes them if no request fails: in its order,
-// without those that kept says are in vain, and with the endpoints that have to stay for as long as one of the wanted
-// slices that should have them is not written (docs/spec/controller.md 5.5).
+// feasible returns the changes of slices that [applier.apply] writes if no request fails: in its order, without those
+// that kept reports as in vain, and with the endpoints that stay until the wanted slices with them are written
+// (docs/spec/controller.md 5.5).
 func (a *applier) feasible(c merge.Changes, wanted []*discoveryv1.EndpointSlice,
 	kept func(apiserver.Object) bool) merge.Changes {
 	moves := merge.NewMoves(wanted, a.now.imported)

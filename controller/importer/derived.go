@@ -67,8 +67,7 @@ func (d *derived) createService(ctx context.Context, o *corev1.Service) error {
 	return d.create(ctx, o)
 }
 
-// patchService changes the derived Service. One that may not become that of a load balancer goes on as it is, with its
-// ports and all else that changed.
+// patchService changes the derived Service. If the type must stay ClusterIP, it updates everything else.
 func (d *derived) patchService(ctx context.Context, o *corev1.Service) error {
 	err := d.patch(ctx, o)
 	was := d.now.Service
@@ -105,7 +104,7 @@ func (d *derived) mustWait(o *corev1.Service) bool {
 	return wait > 0
 }
 
-// askedOf is what is asked for as the status of a derived Service. One that is made anew has to get it at once.
+// askedOf returns the key of a request for the status of a derived Service. A new object needs a new request.
 func askedOf(o *corev1.Service) string { return string(o.UID) + " " + digest(o.Status.LoadBalancer) }
 
 // serviceStatusName names the status of the derived Service among the responses.

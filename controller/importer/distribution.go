@@ -17,9 +17,9 @@ var distributions = []string{
 	corev1.ServiceTrafficDistributionPreferClose,
 }
 
-// distributionOf returns the traffic distribution of an import in a Namespace, which may be nil: what that says, else
-// what exports ask for. Another cluster can give its endpoints the name of any zone, and so draw the traffic of that
-// zone: what this cluster says comes first. With an error the value is unknown, and keeps out what exports ask for, too
+// distributionOf returns the traffic distribution of an import: that of its Namespace, which may be nil, else that of
+// the exports. The Namespace comes first, since another cluster can give its endpoints any zone name, and so draw the
+// traffic of that zone. With an error the value is unknown, and the exports have no effect either
 // (docs/spec/selection.md 5).
 func distributionOf(ns *corev1.Namespace, exported *string) (*string, error) {
 	if ns == nil {

@@ -55,7 +55,7 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/selection"
 )
 
-// A Config says what an [Importer] reads and writes.
+// A Config sets the parts that an [Importer] uses.
 type Config struct {
 	Member     *member.Cluster
 	Broker     *broker.Broker
@@ -120,7 +120,7 @@ func New(cfg Config) *Importer {
 	return i
 }
 
-// Conflicts returns the services whose exports disagree, and on what.
+// Conflicts returns the services with conflicting exports, and the conflicts.
 func (i *Importer) Conflicts() map[types.NamespacedName][]merge.Conflict { return i.conflicts.all() }
 
 // Selections returns which clusters the traffic of services goes to that prefer some, sorted.
@@ -130,13 +130,13 @@ func (i *Importer) Selections() []Selection { return i.writers.choices.all() }
 // conflicts between them to the condition Conflict of our own ServiceExport.
 //
 // A new service of n slices takes 2+n writes: import, slices, status; with a derived Service, whose addresses the
-// import then gets, 4+n. A change of endpoints takes one write for each slice that it is in, a change of ports one for
-// the import and one for the derived Service.
+// import then gets, 4+n. A change of endpoints takes one write for each slice with them, a change of ports one for the
+// import and one for the derived Service.
 func (i *Importer) Reconcile(ctx context.Context, svc types.NamespacedName) error {
 	return i.reconcile(ctx, svc, i.cfg.Membership.Status())
 }
 
-// reconcile is [Importer.Reconcile] for a cluster whose membership is as is says.
+// reconcile is [Importer.Reconcile] with a given membership state.
 func (i *Importer) reconcile(ctx context.Context, svc types.NamespacedName, is identity.Status) error {
 	switch {
 	case member.IsBrokerNamespace(i.cfg.Member.Namespace(svc.Namespace)):
@@ -205,8 +205,7 @@ func (i *Importer) retryBehind(in inputs) {
 // released the address.
 const vipRetry = time.Minute
 
-// report reports what a plan rejects. What others give up makes room for what is beyond a limit: the service is
-// reconciled again.
+// report reports the rejections of a plan. It reconciles the service again when other services free room below a limit.
 func (i *Importer) report(svc types.NamespacedName, rejected []merge.Rejection) {
 	for _, r := range rejected {
 		if isNew := i.cfg.Rejections.report(r); isNew && r.Cluster == merge.Local {
@@ -281,7 +280,7 @@ func (i *Importer) refreshOthers(ctx context.Context, in inputs, p plan, lagging
 }
 
 // currentSlices are the slices of one cluster, which are updated while the rest of the import is frozen. Without a
-// record (spec is nil) none but the kept ones stay.
+// record (spec is nil) only the kept ones stay.
 type currentSlices struct {
 	merge.Source
 	spec *v1alpha1.ExportedServiceSpec
@@ -343,7 +342,7 @@ func (i *Importer) reportConflicts(ctx context.Context, own ownExport, conflicts
 	if own.Record != nil {
 		want = append(want, merge.Condition(conflicts, exp.Generation))
 	}
-	// When they are overwritten, so are those of the exporter, whose next attempt leads here again.
+	// When they are overwritten, so are those of the exporter. Its next attempt leads here again.
 	_, err := i.cfg.Conditions.Set(ctx, exp, wellknown.ManagerImporter, want)
 	return err
 }

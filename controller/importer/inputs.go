@@ -34,7 +34,7 @@ type inputs struct {
 	notes      notes                        // of imported
 	slices     []*discoveryv1.EndpointSlice // imported from all clusters
 	properties map[string]string            // ClusterProperties of this cluster, by name
-	families   []corev1.IPFamily            // in which Services get addresses here; none while they are unknown
+	families   []corev1.IPFamily            // of the Services with addresses here; empty while unknown
 	silent     liveness.Result
 	has        broker.View
 	entries    map[string]protocol.Entry // of other clusters with a record, and of imported ones that were not removed

@@ -11,9 +11,8 @@ import (
 	"github.com/clusterset-dns/clusterset/apiserver"
 )
 
-// withoutInvalid returns an import or a derived Service without the values for which err says that the API server does
-// not know them: those of a newer or of another cluster. It is nil if the failure has other causes
-// (docs/spec/controller.md 5.4).
+// withoutInvalid returns an import or a derived Service without the values that err reports as unknown to the API
+// server, such as those of a newer cluster. It is nil if the failure has other causes (docs/spec/controller.md 5.4).
 func withoutInvalid(o apiserver.Object, err error) apiserver.Object {
 	status := apierrors.APIStatus(nil)
 	if !apierrors.IsInvalid(err) || !errors.As(err, &status) || status.Status().Details == nil {

@@ -23,18 +23,16 @@ import (
 // makes room.
 const limitRetry = 10 * time.Minute
 
-// limits bound what is imported from other members (docs/spec/controller.md 9.6): one of them, hostile or broken, must
-// fill neither this cluster nor what the others may have in it.
+// limits bound the imports from other members (docs/spec/controller.md 9.6), so that a hostile or broken member can
+// fill neither this cluster nor the room of the others.
 //
-// What is imported counts from the start, so that a restart changes nothing: what is there stays, and what is new
-// beyond a limit is rejected. A record counts from [limits.admit] on, its endpoints from [limits.fit] on, both until
-// [limits.release]. A plan that is not carried out gives nothing up: see [limits.keep]. The methods may be called by
-// several goroutines.
+// Existing imports count from the start, so that a restart changes nothing: they stay, and new ones beyond a limit are
+// rejected. A record counts from [limits.admit] on, its endpoints from [limits.fit] on, both until [limits.release]. A
+// plan that is not carried out frees nothing: see [limits.keep]. Several goroutines may call the methods.
 //
-// The counts of the start are those of the objects that are there, which may be less than plans count then. A cluster
-// whose import was not complete as a process ended has no place yet. Endpoints that are rejected for their addresses
-// count in a plan, as their slice does, and are not there. Both matter only beyond a limit, where such a service or
-// slice is then a new one.
+// The counts of the start are those of the existing objects. Plans may count more: clusters with an import that was
+// incomplete when a process ended, and endpoints with rejected addresses. That matters only beyond a limit, where such
+// a service or slice counts as new.
 type limits struct {
 	services, endpoints, ofService int        // the most of each that all members have together
 	addresses                      func() int // the most cluster IPs, as they are known now
@@ -110,9 +108,8 @@ func addressLimit(networks []netip.Prefix) int {
 	return int(min(limit, math.MaxInt32))
 }
 
-// fits reports whether a member that has own of something may have n more. One member has at most half of the limit.
-// Within that it may have what the total of all members leaves, and always its equal share, so that none takes the
-// place of another.
+// fits reports whether a member that has own of something may have n more. A member has at most half of the limit.
+// Within that it may have the rest of the total, and always its equal share.
 func (l *limits) fits(limit, own, total, n int) bool {
 	return own+n <= limit/2 && (total+n <= limit || own+n <= limit/max(1, l.members()))
 }
@@ -147,8 +144,8 @@ func (l *limits) turn(svc types.NamespacedName, cluster string, imported bool, n
 	return 0, giveBack
 }
 
-// admit decides whether a record of a cluster counts, and counts it. needsAddress says that the import needs a cluster
-// IP which it does not have yet. It returns why the record is rejected, "" if it is not.
+// admit decides whether a record of a cluster counts, and counts it. needsAddress: the import lacks a cluster IP that
+// it needs. It returns the reason of a rejection, or "".
 func (l *limits) admit(svc types.NamespacedName, cluster string, hasAddress, needsAddress bool) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -183,7 +180,7 @@ func (l *limits) fit(svc types.NamespacedName, cluster string, all []*discoveryv
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	is := l.held[svc][cluster]
-	was := is.endpoints // what is imported stays
+	was := is.endpoints // existing imports stay
 	is.endpoints = 0
 	l.set(svc, cluster, is)
 	var ofService int

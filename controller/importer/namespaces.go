@@ -38,7 +38,7 @@ type namespaces struct {
 	turn chan struct{} // one creation after the other, so that the limits count all of them; capacity 1
 }
 
-// How long a creation may take, and when one is tried whose turn it was not.
+// Time limit of a creation; wait before a retry while another creation runs.
 const (
 	createTimeout = 10 * time.Second
 	createRetry   = time.Second
@@ -92,7 +92,8 @@ func (n *namespaces) ensure(ctx context.Context, svc types.NamespacedName, expor
 	return nil
 }
 
-// admit returns the first of the exporters for which one more namespace may be created, or says why none may be.
+// admit returns the first exporter for which another namespace may be created, or the reason why there is no such
+// exporter.
 func (n *namespaces) admit(exporters []string) (cluster, why string) {
 	created, total := n.member.CreatedNamespaces(), 0
 	for _, number := range created {

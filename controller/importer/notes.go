@@ -33,7 +33,7 @@ func (n note) noted() protocol.Noted {
 // notes of a ServiceImport, by cluster.
 type notes map[string]note
 
-// notesOf returns the notes of an import. An import that is not ours, or does not decode, has none.
+// notesOf returns the notes of an import; empty if it is not ours or does not decode.
 func notesOf(imp *mcsv1beta1.ServiceImport) notes {
 	var all notes
 	if !member.IsOurs(imp) || json.Unmarshal([]byte(imp.Annotations[apibroker.AnnotationSources]), &all) != nil {

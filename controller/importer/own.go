@@ -17,8 +17,8 @@ func hasCluster(imp *mcsv1beta1.ServiceImport, cluster string) bool {
 	return member.IsOurs(imp) && slices.Contains(imp.Status.Clusters, mcsv1beta1.ClusterStatus{Cluster: cluster})
 }
 
-// contributionOf returns the slices that one cluster, whose record is spec, contributes to an import that stays as it
-// is, and what is rejected of them. derived, the derived Service, may be nil.
+// contributionOf returns the slices that the cluster with the record spec contributes to an unchanged import, and the
+// rejections. derived, the derived Service, may be nil.
 func contributionOf(
 	src merge.Source, spec v1alpha1.ExportedServiceSpec, imp *mcsv1beta1.ServiceImport, derived *corev1.Service,
 	o merge.Options,

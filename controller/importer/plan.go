@@ -36,10 +36,10 @@ type plan struct {
 	prefers   preferences
 	rejected  []merge.Rejection // what does not count of what members wrote, to be reported
 	shares    map[string]share  // of the other clusters, to be noted
-	again     time.Duration     // until a record that begins has its turn; 0 if none waits
+	again     time.Duration     // until the turn of a new record; 0 if no record waits
 }
 
-// specOf returns the record of a cluster whose endpoints count, else nil.
+// specOf returns the record of a cluster if its endpoints count, else nil.
 func (p plan) specOf(cluster string) *v1alpha1.ExportedServiceSpec {
 	if slices.ContainsFunc(p.result.Members, func(m merge.Member) bool {
 		return m.Cluster == cluster && m.LeftOut != ""
@@ -69,7 +69,7 @@ func (p plan) sourceOf(cluster string) merge.Source {
 }
 
 // A planner makes plans: it decides which import the export records of one service produce in this cluster, and writes
-// nothing. It has what is the same for all services, and reads nothing: a plan follows from its inputs, and from the
+// nothing. Its fields are the same for all services. It reads nothing: a plan follows from its inputs, and from the
 // limits.
 //
 //	inputs.records ─► Seen: those that reach this cluster ─► acceptedRecords: policy of the namespace, limits ─► merge.Merge
@@ -116,8 +116,8 @@ func (p planner) plan(in inputs) plan {
 	return made
 }
 
-// untilAllocated returns the result of a plan, or in place of one that waits for its first clusterset IP the one with
-// the derived Service whose addresses the import has.
+// untilAllocated returns the result of a plan. A plan that waits for its first clusterset IP becomes one with the
+// derived Service that has the addresses of the import.
 func untilAllocated(in inputs, made plan) merge.Result {
 	if !made.wanted || !keepsDerived(in, made.result) {
 		return made.result
@@ -196,12 +196,12 @@ func (p planner) distribute(in inputs, made *plan) {
 	}
 }
 
-// ofNamespace returns why something that a Namespace of this cluster says does not count.
+// ofNamespace returns the rejection of an annotation of a Namespace of this cluster.
 func ofNamespace(ns *corev1.Namespace, why merge.Reason, detail string) merge.Rejection {
 	return merge.Rejection{Cluster: merge.Local, Object: "Namespace " + ns.Name, Reason: why, Detail: detail}
 }
 
-// selectable returns the ClusterProperties of the clusters whose endpoints count in r, by their ids.
+// selectable returns the ClusterProperties of the clusters with endpoints that count in r, by their ids.
 func (p planner) selectable(in inputs, r merge.Result) map[string]map[string]string {
 	clusters := make(map[string]map[string]string)
 	for _, m := range r.Members {
@@ -291,10 +291,10 @@ func (p planner) beyondLimit(in inputs, r merge.Record) (merge.Rejection, time.D
 	return merge.Rejection{Reason: merge.BeyondLimit, Detail: why}, 0
 }
 
-// sources returns the slices of all members in r that count, and the addresses that each member may use. An endpoint of
-// another cluster has no address in the networks of this cluster's own Pods and Services, as traffic to it never leaves
-// this cluster: it would go to a Pod or Service here that has nothing to do with it. Endpoints whose address is a
-// clusterset IP are rejected too: the traffic to that IP would go to them.
+// sources returns the slices of all members in r that count, and the addresses that each member may use. Endpoints of
+// other clusters may not have addresses in the networks of this cluster's Pods and Services: traffic to those never
+// leaves this cluster, and would reach a Pod or Service that has nothing to do with it. Clusterset IPs are rejected
+// too: traffic to such an IP would go to the endpoint.
 func (p planner) sources(in inputs, r merge.Result, rejected *[]merge.Rejection) []merge.Source {
 	var sources []merge.Source
 	for _, m := range r.Members {

@@ -29,7 +29,7 @@ func hasPort(e *discoveryv1.EndpointSlice, key port) bool {
 	return slices.ContainsFunc(e.Ports, func(p discoveryv1.EndpointPort) bool { return keyOf(e, p) == key })
 }
 
-// sameNumber reports whether two ports have the same number, or none.
+// sameNumber reports whether two ports have equal numbers, or both no number.
 func sameNumber(p, q discoveryv1.EndpointPort) bool {
 	return p.Port == nil && q.Port == nil || p.Port != nil && q.Port != nil && *p.Port == *q.Port
 }

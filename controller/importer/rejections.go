@@ -13,9 +13,9 @@ import (
 // those of others in the log. All are counted.
 const maxNamed = 1_000
 
-// Rejections counts what members wrote and what is not accepted, and logs each such object and reason once, and of this
-// cluster's own objects also each detail (docs/spec/controller.md 9): who corrects a value learns that the next one is
-// bad, too. The methods may be called by several goroutines.
+// Rejections counts rejected objects of members, and logs each object and reason once. For this cluster's own objects
+// it logs each detail (docs/spec/controller.md 9), so that fixing one value reveals the next bad one. Several
+// goroutines may call the methods.
 type Rejections struct {
 	log     logging.Logger
 	metrics *metrics.Metrics

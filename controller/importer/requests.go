@@ -40,8 +40,7 @@ type writerConfig struct {
 	retry       func(types.NamespacedName, time.Duration)
 }
 
-// requests write the objects of one service, one at a time, and serve one reconcile. What exists follows from the
-// responses.
+// requests write the objects of one service, one at a time, for one reconcile. The responses tell which objects exist.
 //
 // The API server may reject or change an object on every write: an admission webhook changes it, or it is invalid. Call
 // [requests.inVain] before a write. It compares fingerprints:
@@ -50,8 +49,8 @@ type writerConfig struct {
 //	asked for, still differs  in vain, and remembered in [responses], also for later reconciles
 //	remembered                in vain, until what is asked for or what exists is different
 //
-// A request that was noted and is not made after all, or that meets an object which someone else has changed, is
-// dropped from the notes: it says nothing about what the API server keeps.
+// A noted request that is not made, or that meets a change by someone else, is dropped from the notes: it tells nothing
+// about the API server.
 type requests struct {
 	writerConfig
 	svc   types.NamespacedName
@@ -59,8 +58,8 @@ type requests struct {
 	asked map[string]string // fingerprints of what was asked for in this reconcile, by name of the object
 }
 
-// inVain reports whether the API server keeps an object different from what is asked for. It is logged once in the life
-// of an import: other members may change the desired object as often as they like.
+// inVain reports whether the API server keeps an object different from the request. It is logged once in the life of an
+// import: other members may change the desired object as often as they like.
 func (r *requests) inVain(name, asked, found string) bool {
 	last, remembered := r.responses.of(r.svc, name)
 	switch {
@@ -206,7 +205,7 @@ func (r *requests) rejected(name string, o apiserver.Object, err error) error {
 	return nil
 }
 
-// refresh reads an object that is not what was expected. What was asked for may be asked for again.
+// refresh reads an object that differs from the expected one, and allows the same request again.
 func (r *requests) refresh(ctx context.Context, o apiserver.Object) error {
 	r.drop(nameOf(o))
 	is := o.DeepCopyObject().(apiserver.Object)

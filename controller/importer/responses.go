@@ -14,9 +14,9 @@ import (
 	"github.com/clusterset-dns/clusterset/apiserver"
 )
 
-// responses remembers the objects that the API server keeps different from what is written: its admission changes or
-// rejects them. Such a write is repeated only when what is asked for, or what exists, is different. The methods may be
-// called by several goroutines.
+// responses remembers the objects that the API server keeps different from the request, because its admission changes
+// or rejects them. Such a write is repeated only after a change of the request or of the object. Several goroutines may
+// call the methods.
 type responses struct {
 	mu   sync.Mutex
 	last map[types.NamespacedName]map[string]response // by service and object

@@ -39,7 +39,7 @@ func (p preferences) annotate(imp *mcsv1beta1.ServiceImport) {
 	}
 }
 
-// writtenPreferences returns what an import of ours says that it follows; imp may be nil.
+// writtenPreferences returns the preferences that an import of ours follows; imp may be nil.
 func writtenPreferences(imp *mcsv1beta1.ServiceImport) preferences {
 	if imp == nil {
 		return preferences{}
@@ -100,7 +100,7 @@ type portChoice struct {
 	since    time.Time // when they came into use; zero if that was before this process
 }
 
-// why says why the clusters are those in use.
+// why returns the reason for the clusters in use.
 func (c portChoice) why() string {
 	switch used := c.Used(); {
 	case used >= c.ranks:
@@ -123,7 +123,7 @@ type Selection struct {
 	Selectors string
 }
 
-// all returns what is selected, sorted.
+// all returns the selections, sorted.
 func (cs *choices) all() []Selection {
 	cs.mu.Lock()
 	of := maps.Clone(cs.of)
@@ -165,9 +165,9 @@ func (cs *choices) set(svc types.NamespacedName, c choice) {
 	cs.of[svc] = c
 }
 
-// choose decides which clusters are in use, for proxies port by port, and hides the rest of desired, which it changes:
-// a slice of which no port is in use as a whole, and of others those ports. now is what exists. It returns the time
-// after which to choose again, 0 for none.
+// choose decides which clusters are in use, for proxies port by port. It hides the rest in desired: slices without a
+// port in use as a whole, and unused ports of the others. now is the existing state. It returns the time after which to
+// choose again, or 0.
 func (cs *choices) choose(svc types.NamespacedName, p preferences, c consumer, desired []*discoveryv1.EndpointSlice,
 	now merge.Objects) time.Duration {
 	was := cs.get(svc)

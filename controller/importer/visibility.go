@@ -11,7 +11,7 @@ import (
 // A visibility orders the updates of slices of which some are hidden, so that proxies have an endpoint at any time
 // (docs/spec/selection.md 4). The zero value belongs to an import for which no clusters are selected.
 //
-// What an update does to proxies decides when it is written:
+// The effect of an update on proxies decides when it is written:
 //
 //	              | shows nothing | shows something
 //	--------------+---------------+------------------------------------------------------------------------
@@ -144,7 +144,7 @@ func visible(update, existing *discoveryv1.EndpointSlice,
 		same := func(q discoveryv1.EndpointPort) bool { return keyOf(existing, q) == keyOf(update, p) }
 		if at := slices.IndexFunc(v.Ports, same); at >= 0 {
 			v.Ports[at] = p
-		} else if !merge.IsHidden(update) { // else it has all ports, and shows none
+		} else if !merge.IsHidden(update) { // else it has all ports, and shows no others
 			v.Ports = append(v.Ports, p)
 		}
 	}

@@ -30,14 +30,14 @@ const maxRounds = 8
 //	       |        v
 //	       +---- apply: deletions, import, derived Service, slices
 //
-// It decides; an [applier] writes what it decides, with a [derived] for the Service, and [requests] that know what
-// exists. A change that the API server does not keep as it was asked for is not repeated. Where clusters are selected a
-// [visibility] says in which order slices are written.
+// It decides; an [applier] writes, with a [derived] for the Service, and [requests] that know the existing objects. It
+// does not repeat a change that the API server does not keep. Where clusters are selected, a [visibility] sets the
+// order of the slices.
 type writer struct {
 	applier
 	reported bool          // the rejections are
 	notes    notes         // to be written with the import
-	wait     time.Duration // until other clusters may be in use, 0 for none
+	wait     time.Duration // until other clusters may be in use; 0 without a wait
 }
 
 func newWriter(cfg writerConfig, svc types.NamespacedName) *writer {
@@ -160,7 +160,7 @@ func (w *writer) report(rejected []merge.Rejection) {
 	}
 }
 
-// choose hides what is not in use of the desired slices.
+// choose hides the unused desired slices.
 func (w *writer) choose(prefers preferences, c consumer, desired []*discoveryv1.EndpointSlice) {
 	if c == nothing {
 		w.choices.set(w.svc, choice{})

@@ -21,7 +21,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 )
 
-// A Config says which Lease an instance campaigns for.
+// A Config names the Lease of an election.
 type Config struct {
 	REST      *rest.Config // the member's own API server; its rate limit does not count
 	Namespace string       // of the Lease [wellknown.ControllerLease]

@@ -33,7 +33,7 @@ type Fence struct {
 // NewFence returns a fence that is shut.
 func NewFence(limit time.Duration) *Fence { return &Fence{limit: limit} }
 
-// Renew opens the fence for a renewal whose request was sent at the given time.
+// Renew opens the fence for a renewal that was sent at the given time.
 func (f *Fence) Renew(sent time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -50,9 +50,9 @@ func (f *Fence) Open() bool {
 	return !f.renewed.IsZero() && elapsed.Between(f.renewed, time.Now()) < f.limit
 }
 
-// Guard returns a copy of cfg whose clients send a write only while the fence is open. Each one sent is passed to
-// count, with its kind ("Service", "ServiceImport/status", "other") and its verb ("create", "update", "apply", "patch",
-// "delete"). A write that is rejected fails with [ErrNotHeld] before anything is sent.
+// Guard returns a copy of cfg whose clients send a write only while the fence is open. Each write is passed to count,
+// with its kind ("Service", "ServiceImport/status", "other") and its verb ("create", "update", "apply", "patch",
+// "delete"). Otherwise it fails with [ErrNotHeld] before anything is sent.
 func (f *Fence) Guard(cfg *rest.Config, count func(kind, verb string)) *rest.Config {
 	c := rest.CopyConfig(cfg)
 	c.Wrap(func(next http.RoundTripper) http.RoundTripper { return &guard{next, f, count} })

@@ -11,8 +11,8 @@
 //	                                                a heartbeat after a pass, and a list of its objects
 //
 // [Result.Next] makes these moves; the controller calls it at least once a second. While this cluster's own heartbeat
-// does not come back from the broker in time, no member falls silent; afterwards each has a full TTL again. So a broker
-// that is away, takes no writes or passes none on removes nothing, with two members as with a hundred.
+// does not come back in time, no member falls silent; afterwards each has a full TTL again. So a broker that is away,
+// takes no writes or passes none on removes nothing, with two members as with a hundred.
 //
 // The package is pure: the caller passes the time. All times are of one monotonic clock of this process, so the clock
 // of a member does not matter.
@@ -26,7 +26,7 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/protocol"
 )
 
-// A Member is what is known here of one cluster of the clusterset.
+// A Member is the known state of one cluster of the clusterset.
 type Member struct {
 	Cluster   string
 	Known     time.Time          // since when it is known to be a member
@@ -41,22 +41,21 @@ type Member struct {
 // Inputs are the inputs of one evaluation. All times are from one monotonic clock.
 type Inputs struct {
 	Now      time.Time
-	TTL      time.Duration // a member falls silent at this age of its heartbeat; with 0 none does
+	TTL      time.Duration // age of the heartbeat at which a member falls silent; 0: never
 	OnExpiry OnExpiry
 	Echoed   time.Time // since when our own heartbeats come back in time; zero while they do not
 	Self     string    // this cluster: it is among Members and is never silent
 	Members  []Member
 }
 
-// An Echo is what is known of this cluster's own heartbeats. The zero value, for the start, has none.
+// An Echo is the known state of this cluster's own heartbeats. The zero value, for the start, has no heartbeat.
 type Echo struct {
 	since time.Time // since when they come back in time; zero while they do not
 	start time.Time // of the first evaluation
 }
 
-// Next returns the echo at now, if the newest heartbeat of our own that came back was sent at sent, zero if none did.
-// It is in time for half a TTL: so our own silence is noticed before that of others, which lasts for a TTL, means
-// anything.
+// Next returns the echo at now. sent is the send time of our newest heartbeat that came back, or zero. The echo is in
+// time for half a TTL: so our own silence is noticed before that of others, which needs a TTL, counts.
 func (e Echo) Next(now, sent time.Time, ttl time.Duration) Echo {
 	if e.start.IsZero() {
 		e.start = now

@@ -1,5 +1,5 @@
-// Package member reads and writes the member's own API server: the cluster whose services are exported and that imports
-// the services of the others.
+// Package member reads and writes the member's own API server. This cluster exports its services, and imports those of
+// the others.
 //
 //	        list + watch                                  keys of services
 //	Namespace Service EndpointSlice        +---------+    +--------------+
@@ -10,8 +10,8 @@
 //
 // A [Cluster] follows all kinds that the controller needs. Its reads come from memory and include the controller's own
 // writes at once, before the watch delivers them. [Conditions] writes the conditions of a ServiceExport and lets
-// [Events] record each transition. [Policy] decides which namespaces take part. [CheckKinds] says which definitions are
-// missing or too old; the controller waits until all exist.
+// [Events] record each transition. [Policy] decides which namespaces take part. [CheckKinds] lists missing and old
+// definitions; the controller waits until all exist.
 //
 // Nothing here knows about the broker.
 package member
@@ -50,7 +50,7 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
-// A Config says which API server a [Cluster] follows.
+// A Config sets the API server that a [Cluster] follows.
 type Config struct {
 	REST  *rest.Config // with its rate limit and its transport
 	Kinds Kinds        // of that API server, by [CheckKinds]
@@ -236,8 +236,8 @@ func (c *Cluster) ExportsAbsent() string {
 // when the object is deleted.
 const UnreadableRetry = 5 * time.Second
 
-// Unreadable reports whether the ServiceExport or the ServiceImport of a service exists and does not decode. What it
-// says is not known, so that nothing may follow from it.
+// Unreadable reports whether the ServiceExport or the ServiceImport of a service exists and does not decode. Its
+// content is unknown, so nothing may follow from it.
 func (c *Cluster) Unreadable(svc types.NamespacedName) bool {
 	return slices.ContainsFunc([]string{kindExport, kindImport}, func(kind string) bool {
 		return c.set.Undecodable(apiserver.WatchID{Kind: kind}, svc.String()) != nil
@@ -284,8 +284,8 @@ func (c *Cluster) kindOf(o apiserver.Object) followed {
 // Namespace returns the namespace, nil if it does not exist.
 func (c *Cluster) Namespace(name string) *corev1.Namespace { return found(c.namespaces.Get(name)) }
 
-// CreatedNamespaces returns how many namespaces the controller has created for exports of each cluster, as their labels
-// and annotations say. Where this cluster is the broker, too, the namespaces of members are none of them.
+// CreatedNamespaces returns the number of namespaces that the controller created for exports of each cluster, by their
+// labels and annotations. Where this cluster is the broker, too, the namespaces of members do not count.
 func (c *Cluster) CreatedNamespaces() map[string]int {
 	created := map[string]int{}
 	for _, ns := range c.namespaces.List() {
@@ -308,7 +308,7 @@ func (c *Cluster) Derived(svc types.NamespacedName) *corev1.Service {
 	return found(c.services.Get(svc.Namespace + "/" + merge.DerivedName(svc.Namespace, svc.Name)))
 }
 
-// Export returns the ServiceExport, also a deleted one that has not ended; nil if there is none.
+// Export returns the ServiceExport, also a deleted one that has not ended, or nil.
 func (c *Cluster) Export(svc types.NamespacedName) *mcsv1beta1.ServiceExport {
 	return c.kept.beside(svc.String(), c.exports.Get)
 }
@@ -375,7 +375,7 @@ func (c *Cluster) Property(name string) *aboutv1beta1.ClusterProperty {
 	return asBeta(found(c.properties.Get(name)))
 }
 
-// clusterID returns what the ClusterProperty with the cluster id says, "" if it does not exist.
+// clusterID returns the value of the ClusterProperty with the cluster id, or "".
 func (c *Cluster) clusterID() string {
 	if p := c.Property(about.ClusterIDName); p != nil {
 		return p.Spec.Value

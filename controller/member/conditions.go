@@ -79,7 +79,7 @@ func (c Conditions) Set(
 	return 0, nil
 }
 
-// Forget drops what is remembered of an export that is gone.
+// Forget drops the state of a deleted export.
 func (c Conditions) Forget(svc types.NamespacedName) {
 	for _, what := range []string{wellknown.ManagerExporter, wellknown.ManagerImporter, apibroker.AnnotationExportedTo} {
 		c.overwritten.Forget(what + " " + svc.String())
@@ -150,9 +150,9 @@ func ownedConditions(entries []metav1.ManagedFieldsEntry, manager string) []stri
 // requiredFields are those without which the API server rejects a condition, as managed fields name them.
 var requiredFields = []string{"f:type", "f:status", "f:reason", "f:message", "f:lastTransitionTime"}
 
-// sharedConditions returns the conditions that manager owns, does not want any longer, and cannot give up, since others
-// own a part of them, be it the key alone. That part would stay, and the API server would reject the export for it, at
-// each attempt. They stay as they are.
+// sharedConditions returns the conditions that manager owns, no longer wants, and cannot give up, since others own a
+// part of them, be it the key alone. That part would stay, and the API server would reject the export for it, at each
+// attempt. They stay unchanged.
 func sharedConditions(exp *mcsv1beta1.ServiceExport, manager string, owned []string,
 	want []metav1.Condition) []metav1.Condition {
 	var shared []metav1.Condition

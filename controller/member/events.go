@@ -101,8 +101,8 @@ func (e *Events) write(ctx context.Context, event *eventsv1.Event) {
 	}
 }
 
-// Transitions records each condition of obj whose status in next differs from that in was. obj is a ServiceExport or a
-// ServiceImport as it was read.
+// Transitions records each condition of obj with a new status in next. obj is a ServiceExport or a ServiceImport as it
+// was read.
 func (e *Events) Transitions(obj apiserver.Object, was, next []metav1.Condition) {
 	for i := range next {
 		event := newEvent(obj, meta.FindStatusCondition(was, next[i].Type), &next[i])

@@ -13,10 +13,9 @@ import (
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 )
 
-// SetExportedTo makes value the annotation of exp that says which clusters it reaches, or removes the annotation if it
-// is "". The MCS API has no field for that in the status. It writes nothing if exp has it already. If someone else
-// overwrites it, or the right to write it is missing, as in a member whose rights are older than its controller, it
-// returns when to try again: nothing else depends on it.
+// SetExportedTo sets the annotation of exp with the clusters that it reaches, or removes it if value is "". The status
+// of the MCS API has no field for that. It does not write an equal value. If someone else overwrites it, or the right
+// to write it is missing, as in a member with old rights, it returns when to try again: nothing else depends on it.
 func (c Conditions) SetExportedTo(ctx context.Context, exp *mcsv1beta1.ServiceExport,
 	value string) (wait time.Duration, err error) {
 	if has, ok := exp.Annotations[apibroker.AnnotationExportedTo]; has == value && ok == (value != "") {

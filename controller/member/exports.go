@@ -44,7 +44,7 @@ type keptExports struct {
 	kept      map[string]bool                      // of byKey
 	ended     map[string]bool                      // until they are created again
 	since     time.Time                            // creation of the CRD, zero until it is read
-	notify    func([]types.NamespacedName)         // of services whose export ended; nil for those of an earlier process
+	notify    func([]types.NamespacedName)         // for services of ended exports; nil for those of an earlier process
 	waits     logging.OnChangeOf[bool, string]     // the error of the last read
 }
 

@@ -110,7 +110,7 @@ func (c *Cluster) affected(a *Affected, o apiserver.Object) {
 		a.Exports, a.Imports = append(a.Exports, KeyOf(o)), append(a.Imports, KeyOf(o))
 	case *mcsv1beta1.ServiceImport:
 		a.Imports = append(a.Imports, KeyOf(o))
-		if !IsOurs(o) { // the export says that it is in the way
+		if !IsOurs(o) { // the export reports that it is in the way
 			a.Sources = append(a.Sources, KeyOf(o))
 		}
 	case *discoveryv1.EndpointSlice:

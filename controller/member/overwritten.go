@@ -28,7 +28,7 @@ const (
 // goroutines.
 type Overwritten struct {
 	mu   sync.Mutex
-	last map[string]written // by what is written, such as author and name of an export
+	last map[string]written // by author and name of an export, or similar
 }
 
 // written is what was written last.
@@ -39,8 +39,7 @@ type written struct {
 	paid  time.Time // a token bucket: changeInterval for each write, counted from when it was full
 }
 
-// Wait returns how long to wait until something is written: 0 if it is not what was written last. asked says what it is
-// to be, of which object.
+// Wait returns the wait before a write: 0 if it is not a repetition. asked is the value to write, key its object.
 func (o *Overwritten) Wait(key, asked string, now time.Time) time.Duration {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -77,7 +76,7 @@ func (o *Overwritten) Wrote(key, asked string, now time.Time) (report bool) {
 	return next.times == reportedOverwrites
 }
 
-// Forget drops what is remembered of something that is no longer written.
+// Forget drops the state of a key that is no longer written.
 func (o *Overwritten) Forget(key string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -24,8 +24,8 @@ const endProperty = 3 * time.Second
 //	             │  └── while the kind is absent, or the watch fails for another reason
 //	             └───── it is there again ──► as delivered
 //
-// Those of the cluster id and of the membership have rules of their own, in package identity. The methods may be called
-// by several goroutines.
+// The properties of cluster id and membership have rules of their own, in package identity. Several goroutines may call
+// the methods.
 type keptProperties struct {
 	mu      sync.Mutex
 	byName  map[string]apiserver.Object

@@ -30,8 +30,8 @@ type Claim struct {
 	Created  metav1.Time // of the member's export record of the service; zero without one
 }
 
-// VIPs is the state that decides on the clusterset IPs of one service, with [CIDR] (docs/spec/controller.md 5.7). The
-// zero value gives none.
+// VIPs is the state for the clusterset IPs of one service, with [CIDR] (docs/spec/controller.md 5.7). The zero value
+// gives no IPs.
 type VIPs struct {
 	// Pools are the VIP CIDRs of the members, as function [Pools] returns them.
 	Pools []Pool

@@ -21,9 +21,9 @@ import (
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 )
 
-// Changes turn what exists into what is desired. What is deleted goes first: slices, Service, import, in that order.
-// Then import, Service and slices are created and updated, in that order. A slice that is deleted alone, and not made
-// anew, goes last: others may have its endpoints.
+// Changes turn the existing objects into the desired ones. Deletions go first: slices, Service, import. Then import,
+// Service and slices are created and updated. A slice that is deleted alone, and not made anew, goes last: others may
+// have its endpoints.
 type Changes struct {
 	Create, Update, Delete Objects
 	// Status is the import with the status to apply, or nil; conditions of others are not in it. A condition without a
@@ -84,8 +84,7 @@ func (c *Changes) diffImport(desired, existing *mcsv1beta1.ServiceImport) {
 	}
 }
 
-// nextStatus returns the desired status with the times of transition that stand, and whether it says what existing
-// says.
+// nextStatus returns the desired status with the unchanged times of transition, and whether it equals existing.
 func nextStatus(desired, existing mcsv1beta1.ServiceImportStatus) (mcsv1beta1.ServiceImportStatus, bool) {
 	status := *desired.DeepCopy()
 	same := status.EndpointSliceObjects == existing.EndpointSliceObjects &&

@@ -123,7 +123,7 @@ func (m *merger) mergeFamilies() {
 	m.conflict(f)
 }
 
-// unreached says, one sentence for each family, which members do not get traffic of it, but of another.
+// unreached returns a sentence for each family, with the members that get traffic only of another one.
 func (m *merger) unreached() (sentences []string) {
 	for _, f := range m.families {
 		var without []string

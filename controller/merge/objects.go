@@ -43,8 +43,8 @@ func (c Cluster) Local() string {
 	return ""
 }
 
-// Families returns those of the families that the import has, in its order. None means that the import cannot be
-// reached from here (condition Ready: IPFamilyNotSupported).
+// Families returns the families of local that the import has, in its order. An empty result means that the import
+// cannot be reached from here (condition Ready: IPFamilyNotSupported).
 func (r Result) Families(local []corev1.IPFamily) []corev1.IPFamily {
 	if r.Import == nil {
 		return nil

@@ -39,7 +39,7 @@ func (m Mode) withholds() bool  { return m == First }
 func (m Mode) intersects() bool { return m == Lighthouse }
 func (m Mode) excludes() bool   { return m == Lighthouse }
 
-// VIPMode says where the addresses of a ClusterSetIP import come from.
+// VIPMode is the source of the addresses of a ClusterSetIP import.
 type VIPMode string
 
 // The values of "vip".

@@ -22,8 +22,8 @@ var (
 	}
 )
 
-// Patch returns the JSON merge patch that makes existing say what update says in the fields that are ours, and leaves
-// all others alone. update is one of [Changes], and existing what it was compared with; a status is no part of it.
+// Patch returns the JSON merge patch that sets our fields of existing as in update, and leaves all others alone. update
+// is one of [Changes], and existing the object that it was compared with; a status is no part of it.
 //
 // It has the UID and the resource version of update, so it fails where the object is no longer the one that was
 // compared. Unlike server-side apply it takes away what someone else has put into our fields.

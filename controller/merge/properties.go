@@ -76,8 +76,7 @@ func trafficDistribution(s *v1alpha1.ExportedServiceSpec) string {
 	return cmp.Or(deref(s.TrafficDistribution), "none")
 }
 
-// clusterSelectors is the same text for lists whose requirements stand in another order of properties. Other words for
-// the same are a difference.
+// clusterSelectors is the same text for lists with another order of properties. Other wordings of a requirement differ.
 func clusterSelectors(s *v1alpha1.ExportedServiceSpec) string {
 	if len(s.ClusterSelectors) == 0 {
 		return "none"

@@ -16,7 +16,7 @@ import (
 
 // The functions in this file follow which clusters the exports of a service reach (docs/spec/controller.md 3.8).
 
-// Restricted reports whether an export reaches some clusters alone. Where none does, no ClusterProperties are needed.
+// Restricted reports whether an export reaches some clusters alone. Otherwise no ClusterProperties are needed.
 func Restricted(records []Record) bool {
 	return slices.ContainsFunc(records, func(r Record) bool { return len(r.Spec.ToClusters) > 0 })
 }
@@ -132,10 +132,10 @@ func Offered(records []Record, properties map[string]map[string]string) map[stri
 }
 
 // Allocates reports whether a cluster has to choose the clusterset IP of a service that lacks one: its export is the
-// oldest of those that want one and are, in a cluster that they reach, the oldest export. Preferred are exports that
-// reach other clusters and whose cluster has a VIP CIDR of one of their families, then those with such a VIP CIDR, then
-// those that reach other clusters: if a cluster whose export reaches no other does not allocate, other members cannot
-// see why. All members have to give the same pools, whatever their options. properties are as for [ConflictsOf].
+// oldest of those that want one and are the oldest export in a cluster that they reach. Preferred are exports that
+// reach other clusters and have a VIP CIDR of one of their families, then those with such a VIP CIDR, then those that
+// reach other clusters: if a cluster whose export reaches no other does not allocate, other members cannot see why. All
+// members have to give the same pools, whatever their options. properties are as for [ConflictsOf].
 func Allocates(service types.NamespacedName, cluster string, records []Record, properties map[string]map[string]string,
 	o Options) bool {
 	var oldest []Record
@@ -155,7 +155,7 @@ func Allocates(service types.NamespacedName, cluster string, records []Record, p
 	return Merge(service, oldest, o).Oldest == cluster
 }
 
-// preferred returns the records for which good is true, or all if it is for none of them.
+// preferred returns the records for which good is true, or all if there are no such records.
 func preferred(records []Record, good func(Record) bool) []Record {
 	better := slices.DeleteFunc(slices.Clone(records), func(r Record) bool { return !good(r) })
 	if len(better) == 0 {

@@ -11,7 +11,7 @@ type Rejection struct {
 	Cluster string // "" if the object belongs to no member
 	Object  string // the name of an export record or slice
 	Reason  Reason
-	Detail  string // for a log: the first value that was bad, cut, and what is wanted
+	Detail  string // for a log: the first bad value, cut, and the wanted form
 	// Code is that of the cause, if it is another than that of the reason (docs/spec/explain.md 4).
 	Code reason.Code
 }
@@ -27,7 +27,7 @@ const (
 	BadCluster  Reason = "cluster_id"  // the writer has no valid cluster id
 	BadRecord   Reason = "record"      // a value out of bounds
 	Undecodable Reason = "undecodable" // a value that its Go type does not take
-	BadName     Reason = "name"        // a name or label of another service or cluster than its place says
+	BadName     Reason = "name"        // a name or label that does not fit its place
 	Duplicate   Reason = "duplicate"   // a second record of one cluster
 	BadSlice    Reason = "slice"       // a slice out of bounds
 	BadAddress  Reason = "address"     // an address that no service may have
@@ -35,7 +35,7 @@ const (
 	OwnCIDR     Reason = "own_cidr"    // an address in a network of the importing cluster itself
 	// a clusterset IP that its member may not claim, that another service has, or in a network of the importing cluster
 	AlienVIP    Reason = "vip"
-	NotTaken    Reason = "namespace" // a namespace that takes no exports, or none of that cluster
+	NotTaken    Reason = "namespace" // a namespace without exports, or without those of that cluster
 	BadProperty Reason = "property"  // a ClusterProperty that a member publishes, out of bounds
 	BadSelector Reason = "selector"  // annotations of a Namespace that say which clusters traffic goes to
 	BadWeights  Reason = "weights"   // the annotation of a Namespace with weights of clusters

@@ -10,7 +10,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 )
 
-// A Record is an export record with what the broker, not its writer, says about it.
+// A Record is an export record with its data from the broker, not from its writer.
 type Record struct {
 	Cluster  string      // id of the member, by the label of its broker namespace
 	Admitted metav1.Time // creation of that namespace
@@ -20,7 +20,7 @@ type Record struct {
 
 // A Result is what the export records of one service come to. It shares no memory with them.
 type Result struct {
-	// Import has its name, labels, annotations and spec, and status.clusters; nil if there is to be none.
+	// Import has its name, labels, annotations and spec, and status.clusters; nil for no import.
 	//
 	// With [Derived] the addresses are those of the derived Service, which [Desired] fills in, with [CIDR] they were
 	// allocated.
@@ -53,14 +53,14 @@ func (r Result) Withheld() bool {
 	return r.Import == nil && slices.ContainsFunc(r.Members, func(m Member) bool { return m.LeftOut == LeftOutConflict })
 }
 
-// A Member says what one exporting cluster contributes to the import.
+// A Member is the contribution of one exporting cluster to the import.
 type Member struct {
 	Cluster string
 	LeftOut LeftOut
 	Ports   []PortMapping // which ports of its slices count, in the order of its record
 }
 
-// LeftOut says why no endpoint of a member counts. It is empty if they do.
+// LeftOut is the reason why no endpoint of a member counts, or "".
 type LeftOut string
 
 // The reasons for leaving a member out.
@@ -71,7 +71,7 @@ const (
 	LeftOutConflict LeftOut = "Conflict"         // "merge first", and there is a conflict
 )
 
-// A PortMapping says which port of the import one port of a member's slices is.
+// A PortMapping maps one port of a member's slices to a port of the import.
 type PortMapping struct {
 	From        string // name in the member's slices, which is that in its Service
 	To          string // name in imported slices

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// A VIPSetting is the value of the option "vip". The zero value is none.
+// A VIPSetting is the value of the option "vip". The zero value gives no addresses.
 type VIPSetting struct {
 	Mode     VIPMode
 	Networks VIPNetworks // with CIDR

@@ -17,7 +17,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/shorten"
 )
 
-// A Source is the slices of one member, and what is believed of them.
+// A Source is the slices of one member, with the state of that member.
 type Source struct {
 	Cluster string
 	// Slices are those on the broker, or for the importing cluster itself those that its exporter makes.
@@ -28,8 +28,8 @@ type Source struct {
 	From int64
 	// LastResort makes slices with a lower stamp a last resort.
 	LastResort int64
-	// Local says that they come from the importing cluster's own API server: their nodeName stays, and their addresses
-	// need not be declared.
+	// Local: they come from the importing cluster's own API server. Their nodeName stays, and their addresses need no
+	// declaration.
 	Local bool
 	// Declared are the networks of the member (its Member object). No address outside them counts.
 	Declared []netip.Prefix
@@ -98,7 +98,7 @@ func (im *importer) reject(s *discoveryv1.EndpointSlice, reason Reason, err erro
 	im.rejected = append(im.rejected, r)
 }
 
-// check rejects a whole slice: one whose names do not agree with each other, or that is out of bounds.
+// check rejects a whole slice: its names do not agree with each other, or it is out of bounds.
 func (im *importer) check(s *discoveryv1.EndpointSlice) (Reason, error) {
 	service := im.Import
 	hash, ok := strings.CutPrefix(s.Name, broker.RecordName(service.Namespace, service.Name)+".")
@@ -251,7 +251,7 @@ func (im *importer) addresses(s *discoveryv1.EndpointSlice, given []string) []st
 	return addresses
 }
 
-// accept says why a member may not offer an address.
+// accept returns the reason why a member may not offer an address.
 func (im *importer) accept(family discoveryv1.AddressType, addr netip.Addr) (Reason, error) {
 	within := func(p netip.Prefix) bool { return p.Contains(addr) }
 	switch {

@@ -29,7 +29,7 @@ type merger struct {
 	vips      []Address
 	usesVIPs  bool // the service has clusterset IPs, or waits for them
 	conflicts []Conflict
-	rejected  []Rejection // of what a record says, while the record counts
+	rejected  []Rejection // of parts of a record, while the record counts
 }
 
 // An entry is a record that counts, and what became of it.
@@ -65,7 +65,7 @@ func (m *merger) leftOut(why LeftOut) []string {
 	return clusters
 }
 
-// A unionPort is a port of the import, as the oldest export that has it says.
+// A unionPort is a port of the import, by the oldest export that has it.
 type unionPort struct {
 	v1alpha1.ServicePort
 	servers int // exports that serve it

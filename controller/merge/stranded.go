@@ -29,8 +29,8 @@ func LosingLast(wanted []*discoveryv1.EndpointSlice, existing func(
 	)
 }
 
-// Loses reports whether an update lacks an address that the existing slice, which may be nil, has. One of another
-// family, which is made anew, has nothing to lose.
+// Loses reports whether an update lacks an address that the existing slice, which may be nil, has. A slice of another
+// family is made anew, and loses nothing.
 func Loses(update, existing *discoveryv1.EndpointSlice) bool {
 	if existing == nil || update.AddressType != existing.AddressType {
 		return false
@@ -39,9 +39,9 @@ func Loses(update, existing *discoveryv1.EndpointSlice) bool {
 	return slices.ContainsFunc(existing.Endpoints, func(e discoveryv1.Endpoint) bool { return !hasAll(has, e) })
 }
 
-// Moves are the endpoints of wanted slices, and which of them are missing: the slice that should have them does not
-// have them yet. Each answer takes time in proportion to the slice that it is about, not to the number of all slices.
-// Whoever writes says what exists then: [Moves.Wrote].
+// Moves are the endpoints of wanted slices, and which of them are missing: their wanted slice does not have them yet.
+// Each answer takes time in proportion to its slice, not to the number of all slices. The writer reports each write:
+// [Moves.Wrote].
 type Moves struct {
 	wanted  map[string]*discoveryv1.EndpointSlice
 	missing map[string][]bool // which endpoints of a wanted slice are, by its name
@@ -75,8 +75,8 @@ func NewMoves(wanted []*discoveryv1.EndpointSlice, existing func(name string) *d
 	return m
 }
 
-// Wrote records what the slice of a name is now, nil if it does not exist. It need not be a wanted one, or what is
-// wanted.
+// Wrote records the slice with a name after a write; nil if it does not exist. It need not be wanted, nor equal to the
+// wanted one.
 func (m *Moves) Wrote(name string, is *discoveryv1.EndpointSlice) {
 	w := m.wanted[name]
 	if w == nil {
@@ -115,8 +115,8 @@ func (m *Moves) count(at place, e *discoveryv1.Endpoint, misses bool) {
 	}
 }
 
-// Retained returns an update with those missing endpoints that the existing slice has and the update lacks, as they are
-// wanted. It changes none of them, and is update itself if there are no such endpoints.
+// Retained returns an update with the missing endpoints that the existing slice has and the update lacks, as they are
+// wanted. It changes neither slice, and returns update itself if there are no such endpoints.
 func (m *Moves) Retained(update, existing *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 	if !Loses(update, existing) {
 		return update
@@ -149,9 +149,8 @@ func (m *Moves) stranded(s *discoveryv1.EndpointSlice) (left []discoveryv1.Endpo
 	return left
 }
 
-// Retired returns which of the slices that are not wanted any more are deleted, and which stay for the missing
-// endpoints that they have, without their other endpoints. One that has no others is in neither. It does not change
-// all.
+// Retired divides the slices that are no longer wanted: deleted ones, and trimmed ones that stay for their missing
+// endpoints alone. A slice with only such endpoints is in neither. It does not change all.
 func (m *Moves) Retired(all []*discoveryv1.EndpointSlice) (deleted, trimmed []*discoveryv1.EndpointSlice) {
 	for _, s := range all {
 		switch left := m.stranded(s); {

@@ -69,7 +69,7 @@ type Sources struct {
 	Kept func() map[string]int
 }
 
-// A Heartbeat is what is known of the heartbeat of a member.
+// A Heartbeat is the known heartbeat of a member.
 type Heartbeat struct {
 	Seen time.Time     // when it was last seen to change, or seen first; zero if never
 	TTL  time.Duration // age at which it is expired for this cluster; 0 if that is not known
@@ -241,7 +241,7 @@ func (m *Metrics) ReviewAge() time.Duration {
 	return time.Since(m.reviewed)
 }
 
-// SetSources replaces what is read at each scrape.
+// SetSources replaces the sources of each scrape.
 func (m *Metrics) SetSources(s Sources) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

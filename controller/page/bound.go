@@ -31,7 +31,7 @@ func (s Status) Bound() Status {
 	s.Instance, s.Version, s.Cluster = clean(s.Instance, maxName), clean(s.Version, maxName), clean(s.Cluster, maxName)
 	s.State.Detail, s.Broker.Detail = clean(s.State.Detail, maxText), clean(s.Broker.Detail, maxText)
 	s.Frozen = first(s.Frozen, len(s.Frozen), func(f *Freeze) { f.Detail = clean(f.Detail, maxText) })
-	// Those that need somebody's attention are not those that are cut off.
+	// Members that need attention are not cut off.
 	s.Members = slices.Clone(s.Members)
 	slices.SortStableFunc(s.Members, func(a, b Member) int { return a.State.order() - b.State.order() })
 	s.Members = first(s.Members, maxMembers, func(m *Member) {

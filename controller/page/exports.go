@@ -19,8 +19,8 @@ const (
 	mapName   = 34
 )
 
-// An exportMap is who exports how many services to whom, as boxes and lines: other clusters on the left, this cluster
-// in the middle, and on the right those that its own exports reach. What these import is theirs to know.
+// An exportMap shows the numbers of exported services as boxes and lines: other clusters on the left, this cluster in
+// the middle, and on the right those that its own exports reach. Only these know their imports.
 type exportMap struct {
 	Width, Height int
 	Boxes         []box

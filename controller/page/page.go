@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// A Status is what one instance of the controller knows at a moment. Lists may be longer than what is shown.
+// A Status is the knowledge of one instance of the controller at a moment. Lists may be longer than the page shows.
 type Status struct {
 	At       time.Time `json:"at"`
 	Instance string    `json:"instance"`
@@ -67,7 +67,7 @@ type Freeze struct {
 	Since    time.Time `json:"since"`
 }
 
-// A MemberState is what the heartbeat of a member says.
+// A MemberState is the state in the heartbeat of a member.
 type MemberState string
 
 // The states of members.
@@ -91,7 +91,7 @@ type Member struct {
 	Offered   int           `json:"offered"`  // services of this cluster whose exports reach it
 }
 
-// A Conflict is a service whose exports disagree.
+// A Conflict is a service with conflicting exports.
 type Conflict struct {
 	Service string `json:"service"`
 	Reasons string `json:"reasons"`
@@ -147,7 +147,7 @@ type Query struct {
 	Refresh bool // load the page again every refreshSeconds
 }
 
-// ParseQuery reads the query of a URL. What is not understood counts as not given.
+// ParseQuery reads the query of a URL. Unknown parameters are ignored.
 func ParseQuery(v url.Values) Query {
 	n, err := strconv.Atoi(v.Get("page"))
 	if err != nil || n < 1 {

@@ -66,7 +66,7 @@ func JSON(w io.Writer, s Status) error {
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// ago says how long before now t was.
+// ago returns the time from t to now.
 func ago(now, t time.Time) template.HTML {
 	if t.IsZero() {
 		return "–"
@@ -92,7 +92,7 @@ func duration(d time.Duration) string {
 
 func join(all []string) string { return strings.Join(all, ", ") }
 
-// shown says how much of a list is shown.
+// shown returns the text for the shown part of a list.
 func shown(n, of int, what string) string {
 	if n < of {
 		return fmt.Sprintf("%d of %s", n, count(of, what))

@@ -50,7 +50,7 @@ func (c *Clock) See(s Stamp) {
 	c.last = max(c.last, s)
 }
 
-// An Entry is what a member's inventory says about one service. The zero value is an inventory that is not known.
+// An Entry is the part of a member's inventory about one service. The zero value is an unknown inventory.
 type Entry struct {
 	Stamp Stamp     // of the part of the inventory that the service belongs to
 	UID   types.UID // of the ServiceExport; "" if the service is not exported
@@ -79,7 +79,7 @@ type Slice struct {
 	Gone  bool      // it is missing on the broker
 }
 
-// A rule can be left out by the search, to see the fault that it prevents. The product leaves out none.
+// A rule can be left out by the search, to see the fault that it prevents. The product applies all.
 type rule uint32
 
 const (
@@ -88,7 +88,7 @@ const (
 	noteEnd                    // before a slice is removed by a record, the stamp of the record is noted
 	inventory                  // listed objects that vanish stay
 	newer                      // an object that is newer than its list counts
-	from                       // an export that begins again says from when
+	from                       // an export that begins again has its start
 	hold                       // slices go on to count until all listed ones are seen
 	ended                      // the inventory by which something ended is noted
 	listed                     // an inventory that listed the export is noted

@@ -16,7 +16,7 @@ type Noted struct {
 	Ended  Stamp
 	Record Record  // Stamp and UID of the record, Partial; the zero value if the member has no part in the import
 	From   Stamp   // of the entry that the import was made by
-	Listed Stamp   // of an inventory that listed the export; 0 while none did
+	Listed Stamp   // of an inventory that listed the export; 0 before the first
 	Slices []Slice // Name, Stamp and UID of the imported slices
 }
 
@@ -85,8 +85,8 @@ func (s *Service) see(e Entry, r Record, found []Slice, without rule) {
 	}
 }
 
-// Relist applies a consistent list of the member's objects, which ends its silence: only what is in it counts, and not
-// in an older copy than the importer knew. found has the slices of the list.
+// Relist applies a consistent list of the member's objects, which ends its silence: only its contents count, and no
+// copy older than the importer knew. found has the slices of the list.
 func (s *Service) Relist(e Entry, r Record, found []Slice) { s.relist(e, r, found, 0) }
 
 func (s *Service) relist(e Entry, r Record, found []Slice, without rule) {
@@ -114,7 +114,7 @@ func find(all []Slice, name string) Slice {
 	return Slice{}
 }
 
-// Counted is what is imported of a Service.
+// Counted is the import of a Service.
 type Counted struct {
 	// Noted goes into the import, Ended before anything ends. If only stamps differ, the old note may stay: of a slice
 	// with the same content, and of the record unless Due. No stamp may be lower than From.
@@ -123,7 +123,7 @@ type Counted struct {
 	Names []string // names of the slices to import, sorted
 }
 
-// Count decides what is imported, given what was noted. A silent member has no part in the import.
+// Count decides the import, with the earlier notes. A silent member has no part in it.
 func (s *Service) Count(n Noted, silent bool) Counted { return s.count(n, silent, 0) }
 
 func (s *Service) count(n Noted, silent bool, without rule) Counted {

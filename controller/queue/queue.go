@@ -65,9 +65,9 @@ type Work func(context.Context, types.NamespacedName) error
 //	   │ 300 ms without event  │   └── failed, or added while it ran ──────┘    │
 //	   └────────────────── resting ◀────────────────── succeeded ───────────────┘
 //
-// An absent key is due as soon as it is added. A resting one ran less than 300 ms ago: it is due 300 ms after its last
-// event by one member, if another one caused none of its events, but at most 2 s after its first and 50 ms after its
-// first urgent one. A key that failed is due after a back-off from 50 ms to one minute, or for an event that comes
+// An absent key is due as soon as it is added. A resting one ran less than 300 ms ago. It is due 300 ms after its last
+// event by one member, if another member caused none of its events, but at most 2 s after its first and 50 ms after its
+// first urgent event. A failed key is due after a back-off from 50 ms to one minute, or for an event that comes
 // meanwhile. Every event is followed by a run that begins after it.
 //
 // Queued keys are in the workqueue, those of priority [Live] first, in turns of the members that changed them and of
@@ -82,7 +82,8 @@ type Queue struct {
 	mu    sync.Mutex
 	keys  map[types.NamespacedName]*entry // guarded by mu
 	ended bool                            // guarded by mu
-	// awaited are the keys of the last AddAll whose next run has not ended, and whether it has begun. Guarded by mu.
+	// awaited are the keys of the last AddAll with a next run that has not ended, and whether it has begun. Guarded by
+	// mu.
 	awaited map[types.NamespacedName]bool
 }
 
@@ -100,11 +101,11 @@ const (
 type entry struct {
 	key      types.NamespacedName
 	state    state
-	priority Priority  // of the next run; none if it was not added since it was handed out
+	priority Priority  // of the next run; unset if not added since it was handed out
 	ran      time.Time // when it was last handed out
 	as       Priority  // priority of that run
-	members  []string  // whose changes the next run is for
-	were     []string  // whose changes that run was for
+	members  []string  // that caused the changes for the next run
+	were     []string  // that caused the changes for that run
 
 	timer *time.Timer // fires at when; nil until first needed
 	when  time.Time   // when a waiting key is due, or a resting one is forgotten
@@ -188,7 +189,7 @@ func (q *Queue) add(e *entry, member string, p Priority, now time.Time) {
 		e.since = now
 	}
 	if p < e.priority {
-		e.members = nil // whose line it was in before: the run is for all reasons
+		e.members = nil // of its earlier line: the run is for all reasons
 	}
 	raised := e.causedBy(member) || p < e.priority
 	e.priority = min(e.priority, p)
@@ -208,7 +209,7 @@ func (q *Queue) add(e *entry, member string, p Priority, now time.Time) {
 	}
 }
 
-// causedBy adds a member to those whose changes the next run is for. It reports whether it is new.
+// causedBy adds a member to those that caused the next run. It reports whether it is new.
 func (e *entry) causedBy(member string) bool {
 	if slices.Contains(e.members, member) {
 		return false
@@ -463,7 +464,7 @@ func (q *Queue) end() {
 	}
 }
 
-// priority returns the priority of a key that is being queued, and whose changes it is for. The caller holds the lock.
+// priority returns the priority and the causing members of a key that is being queued. The caller holds the lock.
 func (q *Queue) priority(key types.NamespacedName) (Priority, []string) {
 	e := q.keys[key]
 	if e == nil {

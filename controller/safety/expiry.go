@@ -34,7 +34,7 @@ func (r relist) next(now time.Time) (relist, bool) {
 	return relist{now, min(max(relistPeriod, 2*r.pause), maxRelistPeriod)}, now.Sub(r.at) >= r.pause
 }
 
-// An ExpiryConfig says what an [Expiry] watches.
+// An ExpiryConfig sets the parts that an [Expiry] uses.
 type ExpiryConfig struct {
 	Member    *member.Cluster
 	Broker    *broker.Broker
@@ -51,8 +51,8 @@ type ExpiryConfig struct {
 }
 
 // An Expiry decides periodically which members are silent (docs/spec/controller.md 8). It passes the heartbeats of the
-// others, and the echo of our own, to package liveness, which holds the rule, and requeues the services of members
-// whose state changes. It notes the silent members before it acts, for the next process.
+// others, and the echo of our own, to package liveness, and requeues the services of changed members. It notes the
+// silent members before it acts, for the next process.
 //
 // [Expiry.Run] is the only writer; the other methods may be called by several goroutines.
 type Expiry struct {
@@ -64,7 +64,7 @@ type Expiry struct {
 	known    map[string]time.Time // since when a cluster is known to be a member
 	relisted map[string]relist    // of silent members
 	saved    time.Time            // when the note was
-	tried    func() bool          // whether the services of returning members were reconciled; nil if there are none
+	tried    func() bool          // whether the services of returning members were reconciled; may be nil
 	failing  logging.Failure[bool]
 
 	mu     sync.Mutex
@@ -113,8 +113,8 @@ func (e *Expiry) Run(ctx context.Context) error {
 				}
 			})
 		}
-		// Often enough to notice a lost link, and a dead member in time. With a thousand members, whose TTLs are longer, each
-		// second would take half a percent of a core.
+		// Often enough to notice a lost link or a dead member in time. With a thousand members, which have longer TTLs,
+		// each second would take half a percent of a core.
 		pause := max(min(time.Second, ttl/10), time.Duration(len(e.known))*costOfMember)
 		select {
 		case <-ctx.Done():

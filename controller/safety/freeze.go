@@ -46,8 +46,8 @@ const (
 	Beat                         // heartbeats
 )
 
-// reasons has the label "reason" of metric frozen and what is suspended, also in the words of docs/spec/controller.md
-// 8.7.
+// reasons has the label "reason" of metric frozen and the suspended operations, also in the words of
+// docs/spec/controller.md 8.7.
 var reasons = [end]struct {
 	label    string
 	suspends Operation
@@ -66,7 +66,7 @@ var reasons = [end]struct {
 	OwnHeartbeat: {"own_heartbeat", 0, "expiry"},
 }
 
-// String is the reason as in metrics and logs, "" for none.
+// String is the reason as in metrics and logs, or "".
 func (r Reason) String() string { return reasons[r].label }
 
 // Reasons lists all reasons.

@@ -5,10 +5,9 @@ import (
 	"time"
 )
 
-// Ranks are the clusters of a service in the order in which they are used: those of the first result, those of the
-// second that are in none before, and so on; the last rank are those that are in no result. So a cluster is in one
-// rank: traffic that went to the second result, or to all clusters, does not go to a cluster of the first one that has
-// just come back.
+// Ranks are the clusters of a service in the order of use: those of the first result, then new ones of the second, and
+// so on; the last rank are those in no result. So a cluster is in one rank: traffic that went to the second result, or
+// to all clusters, does not go to a cluster of the first one that has just come back.
 type Ranks [][]string
 
 // Ranks returns the ranks of the clusters, which are sorted.
@@ -30,20 +29,19 @@ func (r Ranks) Clusters(i int) []string {
 	return slices.Sorted(slices.Values(slices.Concat(r...)))
 }
 
-// A Failover is which rank is in use, for one port of a service. The zero value uses none yet.
+// A Failover tells the rank in use, for one port of a service. The zero value uses no rank yet.
 //
 //	          the rank in use has no endpoint: at once
 //	rank i  ──────────────────────────────────────────▶  next rank with an endpoint; all clusters if there is none
 //	        ◀──────────────────────────────────────────
 //	          an earlier rank has had one for the hold
 type Failover struct {
-	used  int         // 1 + the rank in use; 1 + the number of ranks for all clusters; 0 for none yet
-	since []time.Time // for each rank, since when it has had an endpoint; zero if it has none
+	used  int         // 1 + the rank in use; 1 + the number of ranks for all clusters; 0 before the first
+	since []time.Time // for each rank, since when it has had an endpoint; or zero
 }
 
-// Resume returns a Failover that uses the first rank that has all clusters that are shown: what a controller finds that
-// starts. Clusters may have come to that rank since, and those that are in no rank are gone. If none is shown it uses
-// no rank yet.
+// Resume returns a Failover for a controller that starts. It uses the first rank with all clusters that are shown; if
+// no cluster is shown, no rank yet. Clusters may have come to that rank since, and those in no rank are gone.
 func Resume(r Ranks, shown []string) Failover {
 	var f Failover
 	left := intersection(shown, r.Clusters(len(r)))
@@ -95,7 +93,7 @@ func (f Failover) Next(r Ranks, eligible []string, now time.Time, hold time.Dura
 // Used returns the rank in use; the number of ranks stands for all clusters.
 func (f Failover) Used() int { return f.used - 1 }
 
-// intersection returns what is in both, in the order of a.
+// intersection returns the elements in both, in the order of a.
 func intersection(a, b []string) []string {
 	var both []string
 	for _, id := range a {

@@ -13,7 +13,7 @@ import (
 
 // ToClusters returns the selectors of the clusters that an export is to reach, by its annotations; nil if it is to
 // reach all (docs/spec/controller.md 3.8). A list of ids stands for selectors with these ids. An error names the bad
-// value and what is wanted.
+// value and the wanted form.
 func ToClusters(annotations map[string]string) (Selectors, error) {
 	text, given := annotations[broker.AnnotationToClusters]
 	if !given {
@@ -30,7 +30,7 @@ func ToClusters(annotations map[string]string) (Selectors, error) {
 	return s, nil
 }
 
-// parseTo reads a list of selectors. One is needed, as no selector would mean all clusters in a record.
+// parseTo reads a list of selectors. It must not be empty: in a record that would mean all clusters.
 func parseTo(text string) (Selectors, error) {
 	s, err := Parse(text)
 	if err != nil {
@@ -86,7 +86,7 @@ func parseIDs(text string) (Selectors, error) {
 	return s, nil
 }
 
-// Reaches reports whether an export of one cluster, whose record says to, reaches another one that has these
+// Reaches reports whether an export of one cluster, with to in its record, reaches another one that has these
 // ClusterProperties. Every export reaches its own cluster.
 func Reaches(exporter string, to []v1alpha1.ClusterSelector, id string, properties map[string]string) bool {
 	return len(to) == 0 || id == exporter ||

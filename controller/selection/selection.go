@@ -55,11 +55,11 @@ type Expression struct {
 	Values   []string                  `json:"values,omitempty"`
 }
 
-// Selectors are preferences, the first one first. After the last follow all clusters. An empty list prefers none.
+// Selectors are preferences in their order. All clusters follow after the last. An empty list has no preference.
 type Selectors []Selector
 
-// Parse reads a list of selectors, the JSON of spec.clusterSelectors of KEP-5939. The error names the bad value and
-// what is wanted.
+// Parse reads a list of selectors, the JSON of spec.clusterSelectors of KEP-5939. The error names the bad value and the
+// wanted form.
 func Parse(text string) (Selectors, error) {
 	if len(text) > MaxText {
 		return nil, fmt.Errorf("%d octets: want at most %d", len(text), MaxText)
@@ -152,8 +152,8 @@ func (s Selectors) Evaluate(clusters map[string]map[string]string, importer map[
 	return results.bounded()
 }
 
-// bounded returns results whose text fits into an annotation. If they are too long, each cluster stays in the first
-// result that has it, which makes the same ranks; of these, clusters beyond [maxResults] are in no result.
+// bounded returns results that fit into an annotation. If they are too long, each cluster stays in the first result
+// that has it, which makes the same ranks; of these, clusters beyond [maxResults] are in no result.
 func (r Results) bounded() Results {
 	if r.size() <= maxResults {
 		return r
@@ -250,7 +250,7 @@ func (r Results) String() string {
 	return string(text)
 }
 
-// ParseResults reads the text of [Results.String]; nil if it is none.
+// ParseResults reads the text of [Results.String]; nil if it is invalid.
 func ParseResults(text string) Results {
 	var r Results
 	if !utf8.ValidString(text) || json.Unmarshal([]byte(text), &r) != nil || len(r) > broker.MaxSelectors {

@@ -61,7 +61,7 @@ func (b *Board) Say(p *Parts, detail string) {
 	b.state, b.parts = page.State{Leads: p != nil, Detail: detail, Since: time.Now()}, p
 }
 
-// Status returns what is known now. It reads memory, and holds no lock of the parts for longer than one read.
+// Status returns the current state. It reads memory, and holds no lock of the parts for longer than one read.
 func (b *Board) Status(q page.Query) page.Status {
 	b.mu.Lock()
 	s, p := page.Status{At: time.Now(), Instance: b.instance, Version: b.version, State: b.state}, b.parts
@@ -87,7 +87,7 @@ func (b *Board) Status(q page.Query) page.Status {
 	return s
 }
 
-// addServices adds one page of all services, and with them the members, whose exports they are.
+// addServices adds one page of all services, with the exporting members.
 func (p *Parts) addServices(s *page.Status, q page.Query) {
 	exports, all := p.Member.Exports(), make(map[string]types.NamespacedName)
 	imported := make(map[string]int)
@@ -142,7 +142,7 @@ func (p *Parts) addMembers(s *page.Status, imported map[string]int) {
 	s.Counts.Members = len(s.Members)
 }
 
-// addConflicts adds the services whose exports disagree.
+// addConflicts adds the services with conflicting exports.
 func (p *Parts) addConflicts(s *page.Status) {
 	conflicts := p.Importer.Conflicts()
 	for svc, found := range conflicts {
@@ -171,7 +171,7 @@ func (p *Parts) service(svc types.NamespacedName) page.Service {
 	return row
 }
 
-// stateOf says in a few words what is wrong with a service in this cluster, or that it is ready.
+// stateOf returns the fault of a service in this cluster in a few words, or that it is ready.
 func (p *Parts) stateOf(svc types.NamespacedName, imp *mcsv1beta1.ServiceImport,
 	conditions []metav1.Condition) (state string, ok bool) {
 	if exp := p.Member.Export(svc); exp != nil {

@@ -32,7 +32,7 @@ type Server struct {
 	busy    chan struct{} // one page is made at a time; capacity 1
 }
 
-// New returns a Server at an address. status returns what is shown; a panic in it is logged and counted by barrier.
+// New returns a Server at an address. status returns the contents; barrier logs and counts a panic in it.
 func New(address netip.AddrPort, status func(page.Query) page.Status, log logging.Logger,
 	barrier *logging.Barrier) *Server {
 	return &Server{address: address, status: status, log: log, barrier: barrier, busy: make(chan struct{}, 1)}
@@ -136,7 +136,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
 			err = page.HTML(&b, status, q)
 		}
 	})
-	<-s.busy // what is slow to read it holds nothing up
+	<-s.busy // slow readers block nothing
 	switch {
 	case err != nil:
 		http.Error(w, "the page could not be made; see the log", http.StatusInternalServerError)

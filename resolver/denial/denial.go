@@ -20,7 +20,7 @@ type Denial struct {
 	Index   *index.Index
 	Options *resolver.Options
 
-	// What the directives of the server leave out of Index.
+	// Objects that the directives of the server leave out of Index.
 	Namespaces  []string // the only ones that are served; nil: all
 	Selects     bool     // labels of imports or of Namespaces decide
 	NoEndpoints bool

@@ -1,4 +1,4 @@
-// Package denial says why an answer has no records, as a code of package reason. It is pure, as package resolver is.
+// Package denial finds why an answer has no records, as a code of package reason. It is pure, as package resolver is.
 //
 //	relative name ──Parse──► Name, or the code of a name that no service can have
 //	Name, index   ──Code───► the code of a name or type that this index lacks
@@ -22,7 +22,7 @@ type Name struct {
 	Relative           string // the name without the zone, lower case
 	Namespace, Service string
 
-	// What stands before the service. What exists decides whether Left is a cluster ID, or a host and a cluster ID.
+	// Labels before the service. The existing names decide whether Left is a cluster ID, or a host and a cluster ID.
 	Port, Protocol string // without underscores
 	Left           string // the labels without those of the port
 }
@@ -56,7 +56,7 @@ func Parse(relative string) (Name, *Fault) {
 	return parseService(relative, strings.Split(rest, "."))
 }
 
-// CheckLabels says why a name that may be fully qualified cannot exist by its labels alone, nil if it can.
+// CheckLabels returns why a name that may be fully qualified cannot exist by its labels alone, or nil.
 func CheckLabels(name string) *Fault {
 	for label := range strings.SplitSeq(name, ".") {
 		switch {
@@ -106,7 +106,7 @@ func parseService(relative string, labels []string) (Name, *Fault) {
 
 func isProtocol(label string) bool { return label == "_tcp" || label == "_udp" || label == "_sctp" }
 
-// CheckType says why a name of this form has no records of a type, nil if it may have some.
+// CheckType returns why a name of this form has no records of a type, or nil if it may have some.
 func (n *Name) CheckType(qtype uint16) *Fault {
 	word := dns.TypeToString[qtype]
 	switch {
