@@ -306,8 +306,8 @@ func testDrop(t *testing.T, cp *controlplane.ControlPlane) {
 	}
 }
 
-// testStalled has a watch that brought nothing for longer than bookmarks are apart: a check does not count for it, and
-// it is opened anew where it was.
+// testStalled has a watch that brought nothing for longer than bookmarks are apart: it is opened anew where it was. A
+// check counts for neither watch until the new one brings something.
 func testStalled(t *testing.T, cp *controlplane.ControlPlane) {
 	s, h := newHooked(t, cp, SetConfig{})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -325,11 +325,12 @@ func testStalled(t *testing.T, cp *controlplane.ControlPlane) {
 	}
 	stalled := open()
 	before, _, _ := w.seenSoFar()
-	// a reflector lists after a watch that brought nothing within a second
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "stalled"}}
-	if err := s.cfg.Client.Create(ctx, ns); err != nil {
-		t.Fatal(err)
+	create := func(name string) {
+		if err := s.cfg.Client.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
+			t.Fatal(err)
+		}
 	}
+	create("stalled") // a reflector lists after a watch that brought nothing within a second
 	until.True(t, "the event", func() bool {
 		seen, _, _ := w.seenSoFar()
 		return seen > before
@@ -354,6 +355,16 @@ func testStalled(t *testing.T, cp *controlplane.ControlPlane) {
 	})
 	if n := lists.Load(); n != 0 {
 		t.Errorf("%d lists for a watch that was stalled, want none", n)
+	}
+	contact = w.health.current().LastContact
+	if p := w.markChecked(); p != nil || w.health.current().LastContact != contact {
+		t.Errorf("a check counts for a watch after a stalled one")
+	}
+	create("stalled-no-longer")
+	until.True(t, "contact", func() bool { return w.health.current().LastContact.After(contact) })
+	contact = w.health.current().LastContact
+	if w.markChecked(); !w.health.current().LastContact.After(contact) {
+		t.Errorf("a check does not count for a watch that brought something")
 	}
 	cancel()
 	if err := <-done; err != nil {

@@ -47,6 +47,7 @@ type listWatch struct {
 	landmark   *landmark   // the newest event, nil before the first
 	rolledBack bool        // the reflector has to list without a version
 	proxy      *watchProxy // the open watch
+	stalled    bool        // the watch brings nothing, or the one before did not, and nothing has come since
 	closed     bool
 }
 
@@ -115,7 +116,8 @@ func (w *listWatch) markContact() {
 }
 
 // markChecked notes that the server check found nothing wrong. It counts for a watch that is open: one that cannot be
-// opened has no contact, whatever else the server answers. It returns the proxy of a watch that is stalled.
+// opened has no contact, whatever else the server answers. It returns the proxy of a watch that is stalled. The next
+// watch may be stalled, too: it has no contact until something comes.
 func (w *listWatch) markChecked() *watchProxy {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -123,7 +125,10 @@ func (w *listWatch) markChecked() *watchProxy {
 	case w.proxy == nil:
 		return nil
 	case w.proxy.heard.Age() > quietTime:
+		w.stalled = true
 		return w.proxy
+	case w.stalled:
+		return nil
 	}
 	w.markContact()
 	return nil
@@ -412,6 +417,7 @@ func (w *listWatch) note(p *watchProxy, version string, complete bool) {
 	if w.proxy != p || w.rolledBack {
 		return // an event of a watch that was stopped
 	}
+	w.stalled = false
 	w.markContact()
 	w.check.heard.Mark()
 	if p != nil {

@@ -175,12 +175,12 @@ func (o *Original) check(ctx context.Context) (may, restored bool, err error) {
 		}
 		return false, false, err
 	}
-	return is == original, is == original && o.last.Stamp < max(o.wrote, o.taken()), nil
+	return is == original, is == original && o.last.Stamp < max(o.wrote, o.accepted()), nil
 }
 
 // taken returns the noted stamp of the newest heartbeat that the broker has taken; 0 if it has no heartbeat, as another
 // broker.
-func (o *Original) taken() protocol.Stamp {
+func (o *Original) accepted() protocol.Stamp {
 	if o.last.Stamp == 0 {
 		return 0
 	}
