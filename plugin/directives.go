@@ -34,7 +34,7 @@ func (b *block) ofObjects() []Directive {
 		},
 		{
 			Name: "namespace_labels", Args: "SELECTOR", Min: 1, Max: -1, Set: b.namespaceLabels,
-			Text: "selects namespaces by their labels, for example `team in (storefront, payments)`. It needs the right to list and watch Namespaces.",
+			Text: "selects namespaces by their labels. It needs the right to list and watch Namespaces.",
 		},
 		{
 			Name: "labels", Args: "SELECTOR", Min: 1, Max: -1, Set: b.labels,
@@ -59,9 +59,8 @@ func (b *block) ofAnswers() []Directive {
 		{
 			Name: "policy", Args: "local_first|round_robin|all|none", Min: 1, Max: 1, Default: "local_first", Set: b.policy,
 			Text: "sets which of the [selected](docs/spec/selection.md) clusters answer for a ClusterSetIP service without `spec.ips`: `local_first` takes the " +
-				"local cluster while it has a ready address, for IPv4 and IPv6 alike, else one other cluster, in rotation; `round_robin` takes one in rotation; " +
-				"`all` takes all; `none` takes none: such a service exists without an address. The rotation gives each client one cluster a second, the same " +
-				"for A, AAAA and SRV.",
+				"local cluster while it has a ready address, for IPv4 and IPv6 alike, else one other in rotation; `round_robin` one in rotation; `all` all; " +
+				"`none` none, so that the service exists without an address. The rotation gives each client one cluster a second, the same for A, AAAA and SRV.",
 		},
 		{
 			Name: "topology", Args: topologyArgs, Min: 2, Max: 4, Set: b.topology,
@@ -70,7 +69,7 @@ func (b *block) ofAnswers() []Directive {
 		{
 			Name: "noendpoints", Set: b.noEndpoints,
 			Text: "watches no EndpointSlices: only services with `spec.ips` have addresses. Not with `policy`, `topology`.",
-			Rare: "where all services have clusterset IPs, as with *kubernetes*",
+			Rare: "where all services have clusterset IPs",
 		},
 		{
 			Name: "ttl", Args: "SECONDS", Min: 1, Max: 1, Default: "5", Set: b.ttl,
@@ -119,12 +118,12 @@ func (b *block) ofOperation() []Directive {
 		},
 		{
 			Name: "snapshot", Args: "FILE [MAX_AGE]", Min: 1, Max: 2, Set: b.snapshot,
-			Text: "writes the state to **FILE**, and serves it after a start if the API server, or a list, is not available for any reason and the state is not older " +
-				"than **MAX_AGE**, above 0s; without **MAX_AGE** 24h.",
+			Text: "writes the state to **FILE**, and serves it after a start if the API server, or a list, is not available and the state is not older than " +
+				"**MAX_AGE**, above 0s; without **MAX_AGE** 24h.",
 		},
 		{
 			Name: "apiserver_qps", Args: "QPS [BURST]", Min: 1, Max: 2, Set: b.apiserverQPS,
-			Text: "limits requests to the API server except lists and watches, both above 0. Default: 5 and 10, as in client-go.",
+			Text: "limits requests to the API server except lists and watches, both above 0. Default: 5 and 10.",
 			Rare: "where an administrator of the API server asks for it",
 		},
 		{

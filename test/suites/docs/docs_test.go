@@ -84,14 +84,18 @@ func equalSets(t *testing.T, what string, documented, actual []string) {
 	}
 }
 
-// TestManPage holds README.md to the form of CoreDNS's manual pages, and to a length that can be read.
+// TestManPage holds README.md to its form, and to a length that can be read. After the front page for users of a
+// clusterset it has the form of CoreDNS's manual pages.
 func TestManPage(t *testing.T) {
 	text := read(t, readme)
 	var got []string
 	for _, m := range regexp.MustCompile(`(?m)^## (.+)$`).FindAllStringSubmatch(text, -1) {
 		got = append(got, m[1])
 	}
-	want := []string{"Name", "Description", "Syntax", "Examples", "Metrics", "Ready", "Metadata", "Bugs", "See Also"}
+	want := []string{
+		"Get a clusterset", "Status",
+		"Name", "Description", "Syntax", "Examples", "Metrics", "Ready", "Metadata", "Bugs", "See Also",
+	}
 	if !slices.Equal(got, want) {
 		t.Errorf("sections of %s = %q, want %q", readme, got, want)
 	}
