@@ -191,8 +191,8 @@ func (s *collector) readExports(ctx context.Context, c *cluster, version string)
 	return nil
 }
 
-// readImports reads the imports and their selection. It warns of imports of old Lighthouse versions (docs/spec/dns.md
-// 1.7).
+// readImports reads the imports and their selection. It warns of imports of old Lighthouse versions
+// (docs/spec/dns.md 1.7).
 func (s *collector) readImports(ctx context.Context, c *cluster) (err error) {
 	if s.imports, err = readImports(ctx, c); err != nil {
 		return err

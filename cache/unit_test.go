@@ -53,8 +53,8 @@ func TestAdvance(t *testing.T) {
 	}
 }
 
-// Each change gets a serial, once a second, also while the clock is behind the serial of a snapshot (docs/spec/dns.md
-// 5.3).
+// Each change gets a serial, once a second, also while the clock is behind the serial of a snapshot
+// (docs/spec/dns.md 5.3).
 func TestSerialAfterTheClockWasAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := ready(t, Config{}, 20)

@@ -188,8 +188,8 @@ func readSlice(obj *discoveryv1.EndpointSlice, deny ...netip.Prefix) (item, []Re
 	return it, v.rejected
 }
 
-// isHidden reports whether our controller hides a slice, because its cluster is not selected (docs/spec/selection.md
-// 4). In slices of others the label has other meanings.
+// isHidden reports whether our controller hides a slice, because its cluster is not selected
+// (docs/spec/selection.md 4). In slices of others the label has other meanings.
 func isHidden(obj *discoveryv1.EndpointSlice) bool {
 	_, hidden := obj.Labels[corev1.IsHeadlessService]
 	return hidden && obj.Labels[discoveryv1.LabelManagedBy] == broker.ManagedBy

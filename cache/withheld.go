@@ -12,8 +12,9 @@ import (
 	"github.com/clusterset-dns/clusterset/apiserver"
 )
 
-// withheld keeps objects served that are gone: ServiceImports and ClusterProperties, in watch.gone (docs/spec/dns.md
-// 6.9), and the EndpointSlices of such imports, the orphans. Kubernetes deletes the slices with their owner.
+// withheld keeps objects served that are gone: ServiceImports and ClusterProperties, in watch.gone
+// (docs/spec/dns.md 6.9), and the EndpointSlices of such imports, the orphans. Kubernetes deletes the slices with
+// their owner.
 type withheld struct {
 	cfg     *Config
 	set     *apiserver.Set // nil with manifests, of which nothing is withheld

@@ -131,8 +131,8 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// testNamespaceWrites grants the account of a controller what "import_namespaces create" needs: docs/spec/controller.md
-// 5.9.
+// testNamespaceWrites grants the account of a controller what "import_namespaces create" needs:
+// docs/spec/controller.md 5.9.
 func testNamespaceWrites(t *testing.T, c *controlplane.ControlPlane, mode deploy.Mode, of asker) {
 	text, err := deploy.Rights(deploy.Options{Mode: mode, Values: map[string]any{"createNamespaces": true}})
 	if err != nil {

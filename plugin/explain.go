@@ -11,8 +11,8 @@ import (
 // extendedLen is the octets of an extended error before its text: code and length of the option, and the info code.
 const extendedLen = 6
 
-// explain adds why the answer m has no record, as an extended error with a code of package reason (docs/spec/dns.md
-// 5.8). It is left out where the client did not send OPT or takes too little for it.
+// explain adds why the answer m has no record, as an extended error with a code of package reason
+// (docs/spec/dns.md 5.8). It is left out where the client did not send OPT or takes too little for it.
 func (q *query) explain(m *dns.Msg) {
 	if q.r.IsEdns0() == nil {
 		return

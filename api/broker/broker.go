@@ -42,8 +42,8 @@ const (
 	AnnotationSource = GroupName + "/source"
 )
 
-// Protocol is the newest version of what members write on the broker that this code knows (docs/spec/controller.md
-// 2.1).
+// Protocol is the newest version of what members write on the broker that this code knows
+// (docs/spec/controller.md 2.1).
 const Protocol = 1
 
 // InventoryParts is how many parts the inventory of a member has.

@@ -52,8 +52,8 @@ func TestInUse(t *testing.T) {
 	}
 }
 
-// A service without a name is not in the index (docs/spec/dns.md 3.3; for names that are too long, docs/spec/dns.md
-// 1.2).
+// A service without a name is not in the index (docs/spec/dns.md 3.3; for names that are too long,
+// docs/spec/dns.md 1.2).
 func TestBuildOfNothing(t *testing.T) {
 	ready := NewSlice(SliceSpec{Cluster: "east", Endpoints: []Endpoint{{Addrs: addrs("10.0.0.1")}}})
 	for _, tt := range []struct {

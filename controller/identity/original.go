@@ -42,9 +42,9 @@ const (
 	isCopy // for good
 )
 
-// An Original tells the member from a clone of it, which has the same etcd, ID and credential (docs/spec/controller.md
-// 7.8). The member notes the stamp of each heartbeat before it sends it. A newer heartbeat on the broker comes from
-// another cluster, unless the own etcd was restored.
+// An Original tells the member from a clone of it, which has the same etcd, ID and credential
+// (docs/spec/controller.md 7.8). The member notes the stamp of each heartbeat before it sends it. A newer
+// heartbeat on the broker comes from another cluster, unless the own etcd was restored.
 //
 //	undecided ── the heartbeat is not newer than the note, or is not there ──▶ original ◀── not renewed for five TTLs ─┐
 //	    └─────── newer ──▶ looking on ──────────────────────────────────────────────────────────────────────────────┘

@@ -38,8 +38,8 @@ func (d *derived) clusterIPs() []string {
 }
 
 // unrouted reports whether the import has the cluster IPs of the derived Service, and that carries no clusterset IPs:
-// after a change to "vip cidr" both are used until it does, which a quota or a policy may deny (docs/spec/controller.md
-// 5.7).
+// after a change to "vip cidr" both are used until it does, which a quota or a policy may deny
+// (docs/spec/controller.md 5.7).
 func (d *derived) unrouted() bool {
 	imp, s := d.now.Import, d.now.Service
 	return member.IsOurs(imp) && s != nil && merge.IsDerived(s) && len(imp.Spec.IPs) > 0 &&

@@ -290,8 +290,8 @@ func (i importing) deletedBeforeStatus() {
 	i.do("", always)
 }
 
-// terminating deletes the import while a finalizer of someone else holds it: its slices follow (docs/spec/controller.md
-// 5.1).
+// terminating deletes the import while a finalizer of someone else holds it: its slices follow
+// (docs/spec/controller.md 5.1).
 func (i importing) terminating(slice *discoveryv1.EndpointSlice) {
 	i.Helper()
 	i.edit(&mcsv1beta1.ServiceImport{}, "db", `{"metadata":{"finalizers":["example.org/held"]}}`)
@@ -756,8 +756,8 @@ func TestTaking(t *testing.T) {
 	i.lossBeside(west, b.partner("north"), b.partner("south"))
 }
 
-// lossBeside loses the record of west. Changes and ends of other members take effect meanwhile (docs/spec/controller.md
-// 8.6).
+// lossBeside loses the record of west. Changes and ends of other members take effect meanwhile
+// (docs/spec/controller.md 8.6).
 func (i importing) lossBeside(west, north, south partner) {
 	i.Helper()
 	slice := north.slice("n", "10.2.0.8")

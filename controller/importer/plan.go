@@ -219,8 +219,8 @@ func (p planner) selectable(in inputs, r merge.Result) map[string]map[string]str
 	return clusters
 }
 
-// acceptedRecords returns the records that the namespace accepts and the limits have room for (docs/spec/controller.md
-// 9).
+// acceptedRecords returns the records that the namespace accepts and the limits have room for
+// (docs/spec/controller.md 9).
 func (p planner) acceptedRecords(in inputs, records []merge.Record,
 	rejected *[]merge.Rejection) (accepted []merge.Record, again time.Duration) {
 	policy := p.policy.Of(in.namespace)

@@ -137,8 +137,8 @@ func tags(html string) (all []string) {
 	return all
 }
 
-// A text of another member changes no element and no attribute, and nothing of it is invisible. docs/spec/operations.md
-// 8.
+// A text of another member changes no element and no attribute, and nothing of it is invisible.
+// docs/spec/operations.md 8.
 func TestHostile(t *testing.T) {
 	got, want := render(t, example(hostile), Query{Page: 1}), render(t, example(plain), Query{Page: 1})
 	if g, w := tags(got), tags(want); !slices.Equal(g, w) {

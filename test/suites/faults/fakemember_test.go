@@ -180,8 +180,8 @@ func heartbeats(t testing.TB, namespace, id string, clock func(n int) time.Time)
 func rightClock(int) time.Time { return time.Now() }
 
 // The heartbeats of all members but one stop at once, without a fault of the broker. Each is silent by itself: what
-// only they serve stays as a last resort, and where another has a ready endpoint theirs go (docs/spec/controller.md
-// 8.2).
+// only they serve stays as a last resort, and where another has a ready endpoint theirs go
+// (docs/spec/controller.md 8.2).
 func TestAllAreSilentAtOnce(t *testing.T) {
 	tier.Nightly(t)
 	const ns = "mass"

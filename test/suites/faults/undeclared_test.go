@@ -13,8 +13,8 @@ import (
 )
 
 // Endpoints of a service get addresses outside of the networks that the member has declared, as on new nodes. These are
-// left out and reported; those that come with them are imported, and what was there stays (docs/spec/controller.md
-// 3.4).
+// left out and reported; those that come with them are imported, and what was there stays
+// (docs/spec/controller.md 3.4).
 func TestUndeclaredAddresses(t *testing.T) {
 	tier.Nightly(t)
 	const ns = "undeclared"
