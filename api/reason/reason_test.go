@@ -44,13 +44,13 @@ func TestTroubleshooting(t *testing.T) {
 
 func markdown() string {
 	var b strings.Builder
-	b.WriteString("\n| code | meaning | cause | what to do |\n| --- | --- | --- | --- |\n")
+	b.WriteString("\n| code | meaning | what to do |\n| --- | --- | --- |\n")
 	for _, e := range Codes() {
-		cause := e.Cause
-		if cause == "" {
-			cause = "–"
+		meaning := e.Meaning
+		if e.Cause != "" {
+			meaning += ": " + e.Cause
 		}
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", e.Code, e.Meaning, cause, e.Remedy)
+		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", e.Code, meaning, e.Remedy)
 	}
 	return b.String()
 }
