@@ -21,15 +21,11 @@ func newBrokerInit(f *factory) *cobra.Command {
 	var o admin.InitOptions
 	c := &cobra.Command{
 		Use: "init", Short: "Prepare an API server to be the broker of a clusterset", Args: cobra.NoArgs,
-		Long: `Prepare an API server to be the broker of a clusterset: install CRDs, roles, a priority level and admission policies. No
-program of clusterset runs on the broker. The broker needs kube-controller-manager, which counts quotas and deletes
-namespaces.
+		Long: `Prepare an API server to be the broker of a clusterset, or update what an older version has installed: CRDs, roles, a
+priority level and admission policies. The broker needs kube-controller-manager.
 
-You can run the command again at any time; it then updates what an older version has installed.
-
---vip is the option "vip" that the members shall have: "clusterset join" takes it unless a flag or the cluster has
-another one, and "clusterset status" names the members with another one. The same holds for --merge, for which join has
-no flag. Nothing changes in clusters that are members already.`,
+--vip and --merge set options for all members. "clusterset join" takes them, and "clusterset status" names members with
+other ones. Clusters that are members already do not change.`,
 		Example: `  clusterset broker init --broker-context hub
   clusterset broker init --broker-context hub --vip cidr --vip-cidr-pool 10.250.0.0/15
   clusterset broker init --broker-kubeconfig hub.yaml --dry-run=server`,
@@ -69,15 +65,15 @@ func newBrokerRemove(f *factory) *cobra.Command {
 	var o admin.LeaveOptions
 	c := &cobra.Command{
 		Use: "remove ID", Short: "Remove a member whose cluster no longer exists", Args: oneID,
-		Long: `Remove from the broker a member whose cluster no longer exists, or which shall be a member no longer. Its exports disappear from
-all other members, and its cluster ID becomes free. A cluster that still runs ends its imports; to clean it up, too, use
-"clusterset leave" there.
+		Long: `Remove from the broker a member whose cluster no longer exists, or should no longer be a member. Its exports disappear
+from all other members, and its cluster ID becomes free. A cluster that still runs ends its imports; to clean it up,
+too, run "clusterset leave" there.
 
-The namespace of the member stays, with a mark that its old credential may read, until you run the command a second
-time, the cluster ID joins again, or another member is removed after that credential has expired.
+The namespace of the member stays, marked as removed, until you run the command a second time, the cluster ID joins
+again, or another member is removed a year later.
 
 The command fails if the member renewed its heartbeat less than its TTL ago (at least a minute, at most an hour), unless
---force is given. After an interruption, run it again.`,
+--force is given.`,
 		Example:           `  clusterset broker remove east --broker-context hub`,
 		ValidArgsFunction: f.completeMembers,
 	}

@@ -29,8 +29,8 @@ func newController(f *factory) *cobra.Command {
 		Use: "controller", Short: "Run the controller of a cluster, without CoreDNS", Args: cobra.NoArgs,
 		Long: `Run the controller of a cluster, which exports and imports services, without CoreDNS, until SIGINT or SIGTERM.
 
-Each directive of the controller in the Corefile is a flag here, with "-" instead of "_". If a directive takes several
-arguments, give them as one quoted value. docs/controller.md describes them all.`,
+Each directive of the controller in the Corefile is a flag, with "-" instead of "_". Give several arguments as one
+quoted value. docs/controller.md describes them.`,
 		Example: `  clusterset controller --broker /etc/clusterset/kubeconfig
   clusterset controller --broker /etc/clusterset/kubeconfig --lease "5s 30s" --vip none`,
 	}

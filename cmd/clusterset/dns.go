@@ -15,12 +15,10 @@ import (
 func newDNS(f *factory) *cobra.Command {
 	c := &cobra.Command{
 		Use: "dns", Short: "Make the DNS server of a cluster forward clusterset.local", Args: cobra.NoArgs, RunE: help,
-		Long: `Make the DNS server of a cluster forward the zone clusterset.local to the DNS server of the clusterset, which deploy/dns runs.
+		Long: `Make the DNS server of a cluster forward the zone clusterset.local to the DNS server of the clusterset.
 
-The commands find out which DNS server the cluster has: CoreDNS with a ConfigMap of its own or with coredns-custom,
-kube-dns, NodeLocal DNSCache in front of either, OpenShift, or the Helm chart of CoreDNS. They change only what they
-have written themselves. What they do not understand, or what something else would reset, they leave alone, and print
-what to put where.`,
+The commands find out which DNS server the cluster has, and change only what they have written themselves. If something
+else would reset a change, they print what to put where. docs/deployment.md lists the DNS servers.`,
 		Example: `  clusterset dns diff --context east
   clusterset dns apply --context east
   clusterset dns status --context east --ask 127.0.0.1:5353
@@ -97,8 +95,8 @@ func newDNSStatus(f *factory) *cobra.Command {
 	var format string
 	c := &cobra.Command{
 		Use: "status", Short: "Show how the DNS server of a cluster treats the zone", Args: cobra.NoArgs,
-		Long: `Show which DNS server the cluster has, what it does with the zone, and what it answers to dns-version.ZONE TXT, if it can be reached from
-here. To reach it: kubectl port-forward -n kube-system service/kube-dns 5353:53, and --ask 127.0.0.1:5353.
+		Long: `Show which DNS server the cluster has, what it does with the zone, and what it answers to dns-version.ZONE TXT. If it
+cannot be reached from here: kubectl port-forward -n kube-system service/kube-dns 5353:53, and --ask 127.0.0.1:5353.
 
 Exit codes: 0, the zone is forwarded; 1, the command failed; 2, there are problems.`,
 	}
@@ -136,7 +134,7 @@ func newDNSDiff(f *factory) *cobra.Command {
 	var format string
 	c := &cobra.Command{
 		Use: "diff", Short: "Show what \"dns apply\" would change", Args: cobra.NoArgs,
-		Long: `Show what "clusterset dns apply" would change, and what it would print to do by hand. It writes nothing.
+		Long: `Show what "clusterset dns apply" would change, or print to do by hand.
 
 Exit codes: 0, there is nothing to do; 1, the command failed; 2, there is something to do.`,
 	}
@@ -233,11 +231,10 @@ func newDNSApply(f *factory) *cobra.Command {
 	d := &dnsCommand{factory: f, options: admin.DNSDefaults()}
 	c := &cobra.Command{
 		Use: "apply", Short: "Make the DNS server of a cluster forward the zone", Args: cobra.NoArgs,
-		Long: `Make the DNS server of the cluster forward the zone to the DNS server of the clusterset. The command waits until that is ready, writes, and
-asks through the cluster's DNS server until the answer is there, which takes up to two minutes, if it can be reached
-from here. You can run it again at any time.
+		Long: `Make the DNS server of the cluster forward the zone to the DNS server of the clusterset. The command waits until that is
+ready, writes, and waits for the answer of the cluster's DNS server, up to two minutes, if it can be reached from here.
 
-It never overwrites what it has not written. If there is something to do by hand, it prints that and ends with exit code 2.`,
+Exit codes: 0, the zone is forwarded; 1, the command failed; 2, something is left to do by hand.`,
 		Example: `  clusterset dns apply --context east
   clusterset dns apply --context east --dry-run=server
   clusterset dns apply --context east --restart --service clusterset-system/clusterset`,
@@ -310,8 +307,8 @@ func newDNSUndo(f *factory) *cobra.Command {
 	d := &dnsCommand{factory: f, options: admin.DNSDefaults()}
 	c := &cobra.Command{
 		Use: "undo", Short: "Remove what \"dns apply\" has written", Args: cobra.NoArgs,
-		Long: `Remove from the configuration of the cluster's DNS server what "clusterset dns apply" has written. What was there before is restored, octet
-by octet. What others have changed since stays. If they have changed what clusterset had written, it is left alone, with exit code 2.`,
+		Long: `Remove from the configuration of the cluster's DNS server what "clusterset dns apply" has written. Changes of others
+stay. If they have changed what clusterset had written, it is left alone, with exit code 2.`,
 		Example: `  clusterset dns undo --context east`,
 	}
 	d.where(c)

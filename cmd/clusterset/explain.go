@@ -32,16 +32,14 @@ func newExplain(f *factory) *cobra.Command {
 	c := &cobra.Command{
 		Use: "explain NAME [TYPE]", Short: "Find out why a name of the clusterset does not resolve",
 		Args: cobra.RangeArgs(1, 2),
-		Long: `Find out why a name does not resolve in the cluster that the flags of kubectl select, or that it does. The command follows the way of the
-service from its exports to an answer, stops at the first thing that is wrong, and says what to do. TYPE is A, AAAA or
-SRV; default: SRV for the name of a port, else A.
+		Long: `Find out why a name does not resolve in a cluster. The command follows the service from its exports to an answer, stops
+at the first fault, and says what to do. TYPE is A, AAAA or SRV; default: SRV for the name of a port, else A.
 
-The command works with the rights that the user has, and names those that are missing. The broker is read with the
-credential of the cluster, unless --broker-kubeconfig or --broker-context is given. What the cluster's own DNS server
-does with the zone is read from its configuration, as "clusterset dns status" does. With --dns-server, DNS servers are
-asked over UDP and TCP, and their answers are compared with the objects and with each other.
+It names rights that are missing, and explains the rest without them. With --dns-server, it asks DNS servers over UDP
+and TCP, and compares their answers with the objects and with each other.
 
-docs/troubleshooting.md has all codes. Exit codes: 0, the name resolves as it should; 1, it could not be found out; 2, a cause was found.`,
+docs/troubleshooting.md has all codes.
+Exit codes: 0, the name resolves as it should; 1, it could not be found out; 2, a cause was found.`,
 		Example: `  clusterset explain db.shop.svc.clusterset.local
   clusterset explain _http._tcp.web.shop.svc.clusterset.local SRV --dns-server 10.96.0.53
   clusterset explain service shop/db -o json`,

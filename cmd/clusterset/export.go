@@ -24,11 +24,10 @@ func newExport(f *factory) *cobra.Command {
 	e := &exportCommand{output: &output{factory: f}}
 	c := &cobra.Command{
 		Use: "export SERVICE...", Short: "Export services to all members of the clusterset", Args: services,
-		Long: `Export services to all members of the clusterset: create a ServiceExport for each, and wait until the controller has written it to
-the broker. Labels and annotations that are given here appear at the ServiceImports; run the command again to change or
-remove them.
+		Long: `Export services to all members of the clusterset: create a ServiceExport for each, and wait until the controller has
+written it to the broker. To change or remove labels and annotations, run the command again.
 
-The command fails if an export has not taken effect after --timeout. The ServiceExports exist even then, and take effect later.`,
+The command fails if an export has not taken effect after --timeout. The ServiceExports stay, and take effect later.`,
 		Example: `  clusterset export db cache -n shop
   clusterset export db -n shop --label tier=data --annotation example.com/owner=team-a`,
 		ValidArgsFunction: f.completeResources("v1", "services", broker.LabelManagedBy+"!="+broker.ManagedBy),

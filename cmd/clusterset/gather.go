@@ -31,16 +31,15 @@ func newGather(f *factory) *cobra.Command {
 	c := &cobra.Command{
 		Use: "gather [FILE]", Short: "Write what is needed to find a fault to an archive, without credentials",
 		Args: cobra.MaximumNArgs(1),
-		Long: `Write objects, logs, metrics and versions of the cluster that the flags of kubectl select, of the clusters of
---contexts, and of the broker to an archive (tar.gz), to give it to somebody who looks for a fault. The broker is read
-with the credential of the first cluster, unless --broker-kubeconfig or --broker-context is given. FILE must not exist;
-"-" is the standard output; default: clusterset-TIME.tar.gz.
+		Long: `Write objects, logs, metrics and versions of the cluster, of the clusters of --contexts, and of the broker to an archive
+(tar.gz), for others who look for a fault. FILE must not exist; "-" is the standard output; default:
+clusterset-TIME.tar.gz.
 
 Credentials are replaced: the data of Secrets, and of ConfigMaps that are not configuration of a DNS server; values of
-environment variables; in all other objects, logs and metrics what looks like a credential or is one of those that were
-read. Addresses, names and labels stay. Look into the archive before you give it away.
+environment variables; everywhere else all text that looks like a credential or was read as one. Addresses, names and
+labels stay. Look into the archive before you give it away.
 
-What could not be read is listed in index.json and on the standard error, and the rest is gathered nevertheless.
+Unreadable objects are listed in index.json and on the standard error.
 
 Exit codes: 0, everything was read; 1, the command failed, and there is no archive; 2, something could not be read.`,
 		Example: `  clusterset gather --context east --contexts west,north --broker-context hub

@@ -15,20 +15,16 @@ func newJoin(f *factory) *cobra.Command {
 	o := admin.JoinDefaults()
 	c := &cobra.Command{
 		Use: "join", Short: "Make a cluster a member of the clusterset", Args: cobra.NoArgs,
-		Long: `Make a cluster a member of the clusterset. On the broker, join creates the Member, a namespace, limits and rights. In the cluster, it
-creates the missing CRDs, admission policies, a Secret with the credential for the broker, and ClusterProperty
-clusterset.k8s.io. Then it installs what --components names: the controller, the DNS server, and the wiring of the
-cluster's own DNS server, as "clusterset dns apply" does it. It waits until the Pods of both are those of this join, the
-controller renews its heartbeat and the DNS server is ready, and for the answer of the cluster's DNS server if that can
-be reached from here. What Helm or kubectl have installed before stays as it is.
+		Long: `Make a cluster a member of the clusterset. On the broker, join creates the Member, a namespace, limits and rights. In
+the cluster, it creates missing CRDs, admission policies, a Secret with the credential for the broker, and
+ClusterProperty clusterset.k8s.io. Then it installs --components, and waits until they work. Components that Helm or
+kubectl have installed stay as they are.
 
-Before it writes, join prints the networks of Pods and Services and where it found them: in the objects of Calico,
-Cilium, OpenShift, OVN-Kubernetes and kubeadm, ServiceCIDRs, flags of the control plane, and Nodes. --pod-cidr and
---service-cidr replace what it finds. It says how many running Pods have other addresses.
+Before it writes, join prints the networks of Pods and Services and where it found them, and how many running Pods have
+other addresses.
 
 If the cluster cannot join, for example because another cluster has its id, the command fails before it writes anything.
-You can run it again at any time: after an interruption it does the rest, and on a member it applies changed flags and
-keeps the other choices.
+On a member it applies changed flags and keeps the other choices.
 
 Exit codes: 0, the cluster is a member; 1, the command failed, maybe after it had made the cluster a member: run it
 again; 2, it is a member, and something is left to do by hand for its DNS server.`,
@@ -79,23 +75,23 @@ func joinFlags(c *cobra.Command, o *admin.JoinOptions) {
 	f.StringVar(&o.ClusterID, "cluster-id", "", "`ID` of the cluster; "+admin.ByKubeSystem+" uses the UID of Namespace kube-system; default: the id in its ClusterProperty")
 	f.StringVar(&o.ClusterSet, "clusterset", "", "`NAME` of the clusterset, the same for all members of a broker; default: the name that the other members have, or "+admin.DefaultClusterSet)
 	f.StringVar(&o.Prefix, "namespace-prefix", "", "`PREFIX` of the broker namespace, at most 40 octets; default: "+admin.DefaultPrefix)
-	f.StringVar(&o.Region, "region", "", "`REGION` of the cluster, for services that prefer their region; auto takes the one of all Nodes; default: the one that it has, or none")
+	f.StringVar(&o.Region, "region", "", "`REGION` of the cluster; auto takes the one of all Nodes; default: the one that it has, or none")
 	f.StringVar(&o.Namespace, "controller-namespace", o.Namespace, "`NAMESPACE` of the controller in the cluster")
-	f.StringArrayVar(&o.PodCIDRs, "pod-cidr", nil, "`CIDR` of pods, repeatable; other members accept only addresses in it; default: those found in the cluster, and those declared before")
+	f.StringArrayVar(&o.PodCIDRs, "pod-cidr", nil, "`CIDR` of Pods, repeatable; default: those found in the cluster, and those declared before")
 	f.StringArrayVar(&o.ServiceCIDRs, "service-cidr", nil, "`CIDR` of Services, repeatable; default: those found in the cluster, and those declared before")
 	f.BoolVar(
 		&o.AllowOverlap, "allow-overlap", false,
 		"allow that exported addresses are in networks of other members, which will not import them")
-	f.StringVar(&o.VIPCIDR, "vip-cidr", "", "`CIDR[,CIDR]` from which the cluster allocates clusterset IPs, one of each IP family; auto chooses free ones, none gives them up; default: those that the member has")
-	f.StringVar(&o.VIPPool, "vip-cidr-pool", "", "`CIDR[,CIDR]` that contain the --vip-cidr of all members, one of each IP family; default: those of the clusterset, or "+merge.DefaultVIPNetworks.String())
-	f.StringVar(&o.Values.VIP, "vip", "derived", "vip `MODE` of the controller of the cluster: derived, cidr or none; cidr implies --vip-cidr auto; "+
-		"default: the one given before, cidr if the cluster has a VIP CIDR, the one of the clusterset (clusterset broker init --vip), or derived")
-	f.StringVar(&o.Values.Endpoints, "endpoints", "pod_ip", "`KIND` of address that the controller of the cluster exports: pod_ip or service_ip; default: the one given before, or pod_ip")
+	f.StringVar(&o.VIPCIDR, "vip-cidr", "", "`CIDR[,CIDR]` of clusterset IPs, one of each IP family; auto chooses free ones, none gives them up; default: those that the member has")
+	f.StringVar(&o.VIPPool, "vip-cidr-pool", "", "`CIDR[,CIDR]` that contain the --vip-cidr of all members; default: those of the clusterset, or "+merge.DefaultVIPNetworks.String())
+	f.StringVar(&o.Values.VIP, "vip", "derived", "vip `MODE` of the controller: derived, cidr or none; cidr implies --vip-cidr auto; "+
+		"default: the one given before, cidr if the cluster has a VIP CIDR, the one of the clusterset, or derived")
+	f.StringVar(&o.Values.Endpoints, "endpoints", "pod_ip", "`KIND` of exported addresses: pod_ip or service_ip; default: the one given before, or pod_ip")
 	for _, name := range []string{"vip", "endpoints"} {
 		f.Lookup(name).DefValue = "" // the text has it
 	}
 	f.StringVar(&o.BrokerServer, "broker-server", "", "`URL` by which the cluster reaches the broker; default: the one in the kubeconfig of the broker")
-	f.DurationVar(&o.CredentialLife, "credential-life", o.CredentialLife, "longest `DURATION` for which a credential is valid, at least 10m; the controller renews it daily, or at half of that")
+	f.DurationVar(&o.CredentialLife, "credential-life", o.CredentialLife, "`DURATION` for which a credential is valid, at least 10m; it is renewed daily, or at half of that")
 	usual := admin.DefaultQuota()
 	f.Int64Var(&o.Quota.Exports, "quota-exports", 0, fmt.Sprintf("maximum `NUMBER` of services that the cluster may export; default: that of the member, or %d", usual.Exports))
 	f.Int64Var(&o.Quota.Slices, "quota-slices", 0, fmt.Sprintf("maximum `NUMBER` of EndpointSlices that the cluster may export; default: that of the member, or %d", usual.Slices))
@@ -104,7 +100,7 @@ func joinFlags(c *cobra.Command, o *admin.JoinOptions) {
 		"allow that the broker and the cluster are the same; members can then read all EndpointSlices of it")
 	f.BoolVar(
 		&o.TakeOver, "take-over", false,
-		"act for the member even if another cluster, the original or a copy, renews its heartbeat; earlier credentials are revoked")
+		"act for the member even if its original or a copy renews its heartbeat; earlier credentials are revoked")
 	f.BoolVar(&o.ReplaceBroker, "replace-broker", false,
 		"join although the cluster joined another broker before, which this broker replaces")
 	completeWords(c, "vip", "derived", "cidr", "none")
@@ -122,14 +118,14 @@ func componentFlags(c *cobra.Command, o *admin.JoinOptions) *[]string {
 	f.StringVar(&o.Values.Image, "image", "", "`IMAGE` with the programs; default: the one that the cluster has")
 	f.StringVar(&o.Values.ClusterDomain, "cluster-domain", "", "`DOMAIN` of the cluster; default: the one given before, or cluster.local")
 	f.Bool("create-namespaces", false,
-		"let the controller create namespaces that imports lack, and grant it that right; default: what was given before, or false")
+		"let the controller create namespaces that imports lack; default: what was given before, or false")
 	f.StringVar(&o.DNS.Ask, "ask", "", "`HOST[:PORT]` of a resolver to ask; default: the cluster IP of the cluster's DNS server, if it can be reached from here")
 	f.BoolVar(
 		&o.DNS.Restart, "restart", false,
-		"start the Pods of the cluster's DNS server anew if it does not read its configuration again")
+		"start the Pods of a DNS server anew that does not read its configuration again")
 	f.BoolVar(
 		&o.Wait, "wait", true,
-		"wait until new Pods run, the controller renews its heartbeat, the DNS server is ready and the cluster's DNS server answers")
+		"wait until new Pods run, the controller renews its heartbeat, and DNS answers")
 	f.DurationVar(&o.Timeout, "timeout", o.Timeout, "`DURATION` of each wait at most")
 	f.BoolVar(
 		&o.Diff, "diff", false, "show what would change in each object, and change nothing; implies --dry-run=server")

@@ -13,11 +13,9 @@ func newLeave(f *factory) *cobra.Command {
 	var o admin.LeaveOptions
 	c := &cobra.Command{
 		Use: "leave", Short: "Take a cluster out of the clusterset", Args: cobra.NoArgs,
-		Long: `Take a cluster out of the clusterset: withdraw its exports, delete its imports, delete its objects on the broker, its credential, and
-last ClusterProperty clusterset.k8s.io. The cluster keeps its cluster ID and its ServiceExports.
-
-The namespace of the member stays on the broker for a year, marked as removed. After an interruption, run it again.
-To rename a cluster, leave and join with the new id.`,
+		Long: `Take a cluster out of the clusterset: withdraw its exports, delete its imports, its objects on the broker, its
+credential, and ClusterProperty clusterset.k8s.io. The cluster keeps its cluster ID and its ServiceExports. Its
+namespace on the broker stays for a year, marked as removed.`,
 		Example: `  clusterset leave --context east --broker-context hub
   clusterset leave --context east --force    # the broker no longer exists`,
 	}
@@ -27,7 +25,7 @@ To rename a cluster, leave and join with the new id.`,
 		&o.Force, "force", false, "clean up only the cluster if the broker does not answer, is another one, or is not given")
 	c.Flags().BoolVar(
 		&o.TakeOver, "take-over", false,
-		"remove the member even if another cluster, the original or a copy, renews its heartbeat")
+		"remove the member even if its original or a copy renews its heartbeat")
 	c.Flags().StringVar(&o.Namespace, "controller-namespace", wellknown.ControllerNamespace, "`NAMESPACE` of the controller in the cluster")
 	c.Flags().StringVar(&o.Prefix, "namespace-prefix", admin.DefaultPrefix, "`PREFIX` of the broker namespace; used only if the Member no longer exists")
 	c.RunE = func(c *cobra.Command, _ []string) (err error) {

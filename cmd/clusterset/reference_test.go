@@ -2,7 +2,9 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -43,14 +45,7 @@ const referenceHead = `# The command line
 ` + "`make build`" + ` builds ` + "`bin/clusterset`" + `. Installed as ` + "`kubectl-clusterset`" + ` in a folder of ` + "`PATH`" + `, it is a plugin of kubectl:
 ` + "`kubectl clusterset status`" + `.
 
-## Exit codes
-
-| code | meaning |
-| --- | --- |
-| 0 | success; ` + "`status`" + `: no problems; ` + "`explain`" + `: the name resolves as it should |
-| 1 | the command failed; ` + "`status`" + `: not everything could be read; ` + "`explain`" + `: it could not be found out |
-| 2 | ` + "`status`, `dns status`" + `: there are problems; ` + "`explain`" + `: a cause was found; ` + "`dns diff`" + `: there is something to do; ` + "`dns apply`, `dns undo`, `join`" + `: something is left to do by hand; ` + "`uninstall`, `broker uninstall`" + `: an object is left; ` + "`gather`" + `: something could not be read; ` + "`verify`" + `: something does not work, or could not be checked or removed |
-
+All commands have the flags of kubectl, such as ` + "`--kubeconfig`, `--context` and `--namespace`" + `: they select the cluster. ` + "`kubectl options`" + ` lists them.
 Commands that write can be run again after a failure or an interruption, and then do the rest.
 `
 
@@ -63,10 +58,27 @@ func reference(root *cobra.Command) string {
 	for _, c := range all[1:] {
 		fmt.Fprintf(&b, "| [`%s`](#%s) | %s |\n", c.CommandPath(), strings.ReplaceAll(c.CommandPath(), " ", "-"), c.Short)
 	}
+	shared := sharedFlags(all)
+	b.WriteString("\n## Flags of several commands\n\n")
+	for _, line := range slices.Sorted(maps.Keys(shared)) {
+		wrap(&b, "  ", line)
+	}
 	for _, c := range all {
-		writeCommand(&b, c)
+		writeCommand(&b, c, shared)
 	}
 	return b.String()
+}
+
+// sharedFlags returns the lines of flags that at least three commands have.
+func sharedFlags(all []*cobra.Command) map[string]int {
+	count := map[string]int{}
+	for _, c := range all {
+		for _, line := range flagLines(c) {
+			count[line]++
+		}
+	}
+	maps.DeleteFunc(count, func(_ string, n int) bool { return n < 3 })
+	return count
 }
 
 // documented returns c and the commands below it, without commands that only cobra needs. The shells of "completion"
@@ -84,7 +96,7 @@ func documented(c *cobra.Command) []*cobra.Command {
 	return all
 }
 
-func writeCommand(b *strings.Builder, c *cobra.Command) {
+func writeCommand(b *strings.Builder, c *cobra.Command, shared map[string]int) {
 	fmt.Fprintf(b, "\n## %s\n\n", c.CommandPath())
 	text := c.Long
 	if text == "" {
@@ -103,35 +115,52 @@ func writeCommand(b *strings.Builder, c *cobra.Command) {
 		fmt.Fprintf(b, "\nExamples:\n\n~~~ sh\n%s\n~~~\n", strings.ReplaceAll(strings.TrimPrefix(c.Example, "  "), "\n  ",
 			"\n"))
 	}
-	flags, title := c.NonInheritedFlags(), "Flags"
-	if !c.HasParent() {
-		title = "Flags of all commands; most of them are those of kubectl, and select the cluster"
+	lines := flagLines(c)
+	if len(lines) == 0 {
+		return
 	}
-	if flags.HasAvailableFlags() {
-		fmt.Fprintf(b, "\n%s:\n\n", title)
-		flags.VisitAll(func(f *pflag.Flag) { writeFlag(b, f) })
+	b.WriteString("\nFlags:\n\n")
+	var names []string
+	for _, line := range lines {
+		if shared[line] == 0 {
+			wrap(b, "  ", line)
+			continue
+		}
+		long := line[strings.Index(line, "--"):]
+		names = append(names, "`"+long[:strings.IndexAny(long, " `")]+"`")
+	}
+	if len(names) > 0 {
+		wrap(b, "  ", "* [of several commands](#flags-of-several-commands): "+strings.Join(names, ", "))
 	}
 }
 
-func writeFlag(b *strings.Builder, f *pflag.Flag) {
-	if f.Hidden || f.Name == "help" {
-		return
+// flagLines returns a line for each flag of a command, except the flags of kubectl, which the root has, and the options
+// of the controller, which docs/controller.md has.
+func flagLines(c *cobra.Command) (lines []string) {
+	if !c.HasParent() {
+		return nil
 	}
-	value, usage := pflag.UnquoteUsage(f)
-	name := "--" + f.Name
-	if f.Shorthand != "" {
-		name = "-" + f.Shorthand + ", " + name
-	}
-	if value != "" {
-		name += " " + value
-	}
-	if !strings.HasSuffix(usage, "...") {
-		usage = strings.TrimSuffix(usage, ".")
-	}
-	if f.DefValue != "" && f.DefValue != "[]" && f.DefValue != "false" && !strings.Contains(usage, "; default: ") {
-		usage += fmt.Sprintf("; default: `%s`", f.DefValue)
-	}
-	wrap(b, "  ", fmt.Sprintf("* `%s`: %s", name, usage))
+	c.NonInheritedFlags().VisitAll(func(f *pflag.Flag) {
+		if _, ok := f.Value.(*optionValue); ok || f.Hidden || f.Name == "help" {
+			return
+		}
+		value, usage := pflag.UnquoteUsage(f)
+		name := "--" + f.Name
+		if f.Shorthand != "" {
+			name = "-" + f.Shorthand + ", " + name
+		}
+		if value != "" {
+			name += " " + value
+		}
+		if !strings.HasSuffix(usage, "...") {
+			usage = strings.TrimSuffix(usage, ".")
+		}
+		if f.DefValue != "" && f.DefValue != "[]" && f.DefValue != "false" && !strings.Contains(usage, "; default: ") {
+			usage += fmt.Sprintf("; default: `%s`", f.DefValue)
+		}
+		lines = append(lines, fmt.Sprintf("* `%s`: %s", name, usage))
+	})
+	return lines
 }
 
 // wrap writes words in lines of at most 120 octets, and indents all lines but the first.

@@ -11,30 +11,20 @@ import (
 	"github.com/clusterset-dns/clusterset/admin"
 )
 
-const statusLong = `Show the state of the cluster that the flags of kubectl select, and of all members of its clusterset. The broker is read
-with the credential of the cluster, unless --broker-kubeconfig or --broker-context is given. With --broker-only, only
-the broker is read.
+const statusLong = `Show the state of the cluster, and of all members of its clusterset. The output ends with one line for each problem and
+each warning.
 
-The output ends with one line for each problem and each warning.
+Problems mean that something does not work: heartbeats, credential, leader, broker, CRDs and policies, options vip and
+merge of members, exports and imports that are not ready (the first ten of each are named; an import may be pending for
+10s), and addresses outside of the networks that the cluster declared.
 
-Problems, which mean that something does not work, such as: a heartbeat is missing or has expired, the credential has
-expired, no controller is the leader, the controller is frozen, the broker is not the one that the cluster joined, has
-removed the cluster or has no Member for it, CRDs or policies of the broker are missing or were changed, a CRD of the
-cluster is missing or too old, a member has another option vip or merge than the clusterset, the cluster lacks the
-ClusterProperty that makes it a member, a leave was interrupted, an export or an import is not ready (the first ten of
-each are named; an import may be pending for 10s), endpoints or Pods have addresses outside of the networks that the
-cluster declared. For the last one all Pods are read, with --watch once a minute.
+Warnings mean that services still work: conflicting exports, a cluster that is not a member, undeclared networks of
+Nodes, and what an upgrade to the version of this program would change (docs/upgrading.md).
 
-Warnings, which mean that services still work: conflicting exports, a cluster that is not a member, Nodes with networks
-that the cluster did not declare, and what an upgrade to the version of this program would change: CRDs and policies of
-the broker, CRDs and policies of the cluster, and controllers of different versions (docs/upgrading.md).
+Where a service prefers clusters, a table has those in use, and for how long at least nothing has changed.
 
-Where a service prefers clusters, a table has those in use, and for how long at least nothing has changed: by the last
-write of the controller.
-
-With --watch, a terminal shows the state as it is now; elsewhere, and with -o json and yaml, each change is printed
-after the last one. Times that only grow, such as the age of a heartbeat, are no change. Ctrl-C ends it; the exit code
-is that of the last state.
+With --watch, a terminal shows the current state; elsewhere, and with -o json and yaml, each change is printed after the
+last one. Ctrl-C ends it; the exit code is that of the last state.
 
 Exit codes: 0, no problems (there may be warnings); 1, the command failed, and the output shows what could be read; 2,
 there are problems.`

@@ -17,8 +17,8 @@ func newUnexport(f *factory) *cobra.Command {
 	e := &exportCommand{output: &output{factory: f}}
 	c := &cobra.Command{
 		Use: "unexport SERVICE...", Short: "Stop exporting services", Args: services,
-		Long: `Stop exporting services: delete their ServiceExports, and wait until this cluster is no longer listed as an exporting cluster. The
-Services themselves stay.`,
+		Long: `Stop exporting services: delete their ServiceExports, and wait until this cluster is no longer listed as an exporting
+cluster.`,
 		Example:           `  clusterset unexport db -n shop --context east`,
 		ValidArgsFunction: f.completeResources(mcsv1beta1.SchemeGroupVersion.String(), "serviceexports", ""),
 	}

@@ -13,17 +13,15 @@ func newUninstall(f *factory) *cobra.Command {
 	o := admin.UninstallOptions{DNS: admin.DNSDefaults()}
 	c := &cobra.Command{
 		Use: "uninstall", Short: "Remove everything of clusterset from a cluster that has left", Args: cobra.NoArgs,
-		Long: `Remove everything of clusterset from a cluster that is not a member (any more): what "dns apply" has written, the cluster ID, policies, the
-namespace of the controller with all that is in it, namespaces that a killed "verify" has left, rights, imports that are
-left, and CRDs.
+		Long: `Remove everything of clusterset from a cluster that is not a member: what "dns apply" has written, the cluster ID,
+policies, rights, imports, CRDs, and the namespace of the controller with all that is in it.
 
-What others have written or may use stays and is listed: a cluster ID or CRDs that clusterset has not written,
-forwarding of the zone that was pasted into the configuration of the cluster's DNS server, and CRDs that have objects.
-Rights and policies go by their names, also those that Helm or kubectl have installed: run "helm uninstall" first.
-ServiceExports belong to users: with --delete-exports they are deleted, too, and so are the CRDs then.
+These stay and are listed: a cluster ID and CRDs that others have written, CRDs that have objects, and forwarding of the
+zone that was pasted by hand. Rights and policies go by their names: run "helm uninstall" first. With --delete-exports
+the ServiceExports of users are deleted, too, with their CRD.
 
-The command waits until the API server has deleted the namespace. After an interruption, run it again. On a broker, run
-"clusterset broker uninstall". Exit codes: 0, nothing is left; 1, the command failed; 2, something is left.`,
+The command waits until the namespace is deleted. On a broker, run "clusterset broker uninstall".
+Exit codes: 0, nothing is left; 1, the command failed; 2, something is left.`,
 		Example: `  clusterset uninstall --context east --dry-run
   clusterset uninstall --context east --delete-exports`,
 	}
@@ -54,8 +52,8 @@ func newBrokerUninstall(f *factory) *cobra.Command {
 	var o admin.UninstallOptions
 	c := &cobra.Command{
 		Use: "uninstall", Short: "Remove everything of clusterset from a broker without members", Args: cobra.NoArgs,
-		Long: `Remove from a broker what "clusterset broker init" has written, and the marks of members that were removed. A broker that has members is an
-error. Exit codes: 0, nothing is left; 1, the command failed; 2, something is left.`,
+		Long: `Remove from a broker without members what "clusterset broker init" has written, and the marks of removed members.
+Exit codes: 0, nothing is left; 1, the command failed; 2, something is left.`,
 		Example: "  clusterset broker uninstall --broker-context hub",
 	}
 	f.brokerFlags(c)

@@ -28,16 +28,15 @@ func newVerify(f *factory) *cobra.Command {
 	v := &verifyCommand{factory: f, options: admin.VerifyDefaults()}
 	c := &cobra.Command{
 		Use: "verify", Short: "Check that services of each member work in each other one", Args: cobra.NoArgs,
-		Long: `Check in each ordered pair of members that a service works: it is exported, imported, resolves by the DNS of the importing cluster, can be
-reached by TCP and UDP in each IP family, as a service with an address and as a host of a headless one, and is gone when
-it is no longer exported. The members are the cluster that the flags of kubectl select, and those of --contexts.
+		Long: `Check in each ordered pair of members that a service works: it is exported, imported, resolves in the importing cluster,
+can be reached by TCP and UDP in each IP family, with an address and as a host of a headless service, and is gone when
+it is no longer exported. The members are the cluster, and those of --contexts.
 
-The command says what is at fault first: Pods that do not run, a controller, DNS, or the network. It uses a namespace of
-its own in each member and the image of the member's controller, and removes everything in the end, also after Ctrl-C.
-What a run has left that was killed, the next one removes when the time of that run is over, and --cleanup at once.
+The command says first what is at fault: Pods that do not run, a controller, DNS, or the network. It uses a namespace of
+its own in each member and the image of the member's controller, and removes everything in the end, also after Ctrl-C. A
+later run removes what a killed run has left; --cleanup does so at once.
 
-With --no-pods it runs no Pods. Then it checks export, import, withdrawal and, of the DNS servers that --dns-server
-names, names.
+With --no-pods it checks export, import, withdrawal, and names at the servers of --dns-server.
 
 docs/troubleshooting.md has all codes. deploy/verify/verify.yaml has the rights. Exit codes: 0, everything works; 1, the
 command failed or was interrupted; 2, something does not work, or could not be checked or removed.`,
