@@ -68,8 +68,8 @@ func (i *instance) gauge(name string) float64 {
 	return all.Named(series.Controller + name).Sum()
 }
 
-// One instance acts from when there is something to act on: kubeconfig and join may come later, in any order. When it
-// ends the next one takes over, and nothing is left of it.
+// An instance acts as soon as it can: kubeconfig and join may come later, in any order. When it ends the next one takes
+// over, and nothing of it is left.
 func TestRun(t *testing.T) {
 	env := memberenv.New(t)
 	env.Account()

@@ -30,8 +30,8 @@ func TestFrozenNote(t *testing.T) {
 	cfg := Defaults()
 	cfg.Namespace, cfg.Log = wellknown.ControllerNamespace, i.Log
 	f, now := newFrozenNote(i.Member, cfg, i.Freezes), time.Now()
-	// save saves so long after now, and returns the annotation. Freezes begin by the clock, so what is later is hours
-	// later: more than the test takes until then.
+	// save saves so long after now, and returns the annotation. Freezes begin by the clock, so later means hours: more
+	// than the test takes until then.
 	save := func(later time.Duration) string {
 		t.Helper()
 		if err := f.save(t.Context(), now.Add(later)); err != nil {
@@ -100,7 +100,7 @@ func TestFrozenNote(t *testing.T) {
 	}
 }
 
-// frozenByDeletion deletes the membership by hand: the Lease says that the instance is frozen, until the property is
+// frozenByDeletion deletes the membership by hand: the Lease reports that the instance is frozen, until the property is
 // back.
 func frozenByDeletion(t *testing.T, env *memberenv.Env) {
 	t.Helper()

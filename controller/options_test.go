@@ -112,8 +112,7 @@ func TestImportNamespacesTakesSelectors(t *testing.T) {
 	}
 }
 
-// What is out of range is rejected with the value and what is wanted; how many words there may be is part of the
-// option.
+// A value out of range is rejected with the value and the wanted form; the number of words is part of the option.
 func TestOptionsReject(t *testing.T) {
 	for _, tt := range []struct{ line, want string }{
 		{"cluster_id East", "East"},

@@ -123,7 +123,7 @@ func record(id string, svc types.NamespacedName) *v1alpha1.ExportedService {
 
 const exportUID = "00000000-0000-4000-8000-000000000001"
 
-// inventory lists the exports of a member in the part of db: db, or none.
+// inventory lists the exports of a member in the part of db: db, or nothing.
 func inventory(id string, stamp int64, exported bool) *v1alpha1.Inventory {
 	i := &v1alpha1.Inventory{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespaceOf(id), Name: api.InventoryPart(db.Namespace, db.Name)},
@@ -496,8 +496,8 @@ func seen(b *broker.Broker, cluster string) time.Time {
 	return time.Time{}
 }
 
-// docs/spec/controller.md 8: what counts is when a Lease was seen to be renewed. Its time says that it is newer, and
-// nothing about its age.
+// docs/spec/controller.md 8: a Lease is renewed when the change is seen. Its time orders it, and tells nothing about
+// its age.
 func testHeartbeats(t *testing.T, a admin) {
 	l := connect(t, a.cp.Config())
 	until.True(t, "synced", l.Synced)
@@ -586,7 +586,7 @@ func oddTimes(t *testing.T, a admin, l *link) {
 	a.delete(namespace(id))
 }
 
-// liveness returns what is known of the heartbeat of a member; the zero value if it is no member.
+// liveness returns the known heartbeat of a member; the zero value if it is no member.
 func (l *link) liveness(cluster string) (known liveness.Member) {
 	for _, m := range l.Liveness() {
 		if m.Cluster == cluster {
@@ -614,8 +614,8 @@ func (l *link) awaitMembers(do func()) {
 	until.True(l.T, "a change of the members", func() bool { return changes() > before })
 }
 
-// A Lease that is lost leaves what is known of its member as it is, and the one that the member makes next is a
-// heartbeat. Without Member and Lease, in whatever order they go, nothing is known (docs/spec/controller.md 8.1).
+// A lost Lease does not change its member, and the next one that the member makes is a heartbeat. Without Member and
+// Lease, removed in any order, nothing is known (docs/spec/controller.md 8.1).
 func leasesAreLost(t *testing.T, a admin, l *link) {
 	t.Helper()
 	renew := func() { must(t, l.Renew(t.Context(), l.Stamp(), 90*time.Second, 7, "")) }
@@ -740,7 +740,7 @@ func testMalicious(t *testing.T, a admin) {
 	l.awaitRecords(db, "east", "stranger", "west")
 	until.True(t, "a change of members", func() bool { return l.count(func() int { return l.membersChanged }) > before })
 	before = l.count(func() int { return l.membersChanged })
-	// One that names another's namespace does not.
+	// A Member that names another's namespace does not.
 	thief := member("thief")
 	thief.Spec.Namespace = namespaceOf("west")
 	a.apply(thief)
@@ -757,8 +757,8 @@ func testMalicious(t *testing.T, a admin) {
 	}
 }
 
-// docs/spec/controller.md 5.7: what decides on clusterset IPs is the newest known inventory of each member, also if the
-// broker has an older one, or none.
+// docs/spec/controller.md 5.7: the newest known inventory of each member decides on clusterset IPs, also if the broker
+// has an older one, or lost it.
 func testVIPs(t *testing.T, a admin) {
 	shared := types.NamespacedName{Namespace: "shop", Name: "shared"}
 	part := func(id string, stamp int64, claims ...v1alpha1.Claim) *v1alpha1.Inventory {
@@ -799,7 +799,7 @@ func testVIPs(t *testing.T, a admin) {
 // An object that the API server accepts and Go does not decode costs itself: lists and watches go on, and it is
 // rejected with its member, once (docs/spec/controller.md 9.1).
 func testUndecodable(t *testing.T, a admin) {
-	// A broker whose CRD is of another version, or laxer, accepts anything.
+	// A broker with another version of the CRD, or a laxer one, accepts anything.
 	must(t, a.cp.InstallCRDs(t.Context(), lax(t, crd.ExportedServices)))
 	all := a.cp.Dynamic().Resource(v1alpha1.ExportedServices)
 	put := func(id, name string, change func(spec map[string]any)) {
@@ -852,7 +852,7 @@ func testUndecodable(t *testing.T, a admin) {
 		put("east", "good", at("2026-01-02T00:00:00Z", "exportCreated"))
 		l.awaitRecords(good, "east", "west")
 	}
-	// A good version becomes a bad one, which counts like none, and a good one again. The other member is not affected.
+	// A good version becomes a bad one, which does not count, and a good one again. The other member is not affected.
 	put("west", "good", rows["lower-case"])
 	for _, l := range []*link{before, after} {
 		l.awaitRecords(good, "east")

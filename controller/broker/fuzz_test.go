@@ -14,8 +14,8 @@ import (
 // maxDetail is the most octets of a reason that goes into logs and conditions, whatever the bad value is.
 const maxDetail = 1000
 
-// FuzzMember validates any Member. What is valid has a namespace that follows from its name, and networks that parse;
-// VIP CIDRs never overlap.
+// FuzzMember validates any Member. A valid one has the namespace of its name, and networks that parse; VIP CIDRs never
+// overlap.
 func FuzzMember(f *testing.F) {
 	f.Add([]byte(`{"metadata":{"name":"east"},"spec":{"kubeSystemUID":"0b0e7cd4-4d6f-4c0a-9c6e-1f6e0b6f6f6f","namespace":"m-`+broker.Hash(16, "east")+
 		`","podCIDRs":["10.1.0.0/16"],"vipCIDR":"243.0.0.0/16"}}`), []byte(`{"metadata":{"name":"west"},"spec":{"vipCIDR":"243.0.0.0/8"}}`))
@@ -72,7 +72,7 @@ func FuzzLease(f *testing.F) {
 	})
 }
 
-// FuzzRecord validates any export record. What is valid is valid again after a round trip over the wire, and has one
+// FuzzRecord validates any export record. A valid one is valid again after a round trip over the wire, and has one
 // name.
 func FuzzRecord(f *testing.F) {
 	f.Add([]byte(`{"namespace":"shop","name":"web","type":"ClusterSetIP","ipFamilies":["IPv4"],"sessionAffinity":"None","exportCreated":"2026-01-01T00:00:00Z",` +

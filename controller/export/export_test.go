@@ -126,8 +126,8 @@ func TestFrom(t *testing.T) {
 	}
 }
 
-// docs/spec/controller.md 3.1, docs/spec/controller.md 6.2: what cannot be exported says why, and withdraws record and
-// slices.
+// docs/spec/controller.md 3.1, docs/spec/controller.md 6.2: an export that is not possible reports why, and withdraws
+// record and slices.
 func TestValid(t *testing.T) {
 	now := metav1.Now()
 	for _, tt := range []struct {
@@ -322,7 +322,7 @@ func TestFamiliesOfAServiceWithoutSelector(t *testing.T) {
 	}
 }
 
-// docs/spec/controller.md 6.2: the condition says that clusters without endpoints cannot use a cluster IP.
+// docs/spec/controller.md 6.2: the condition reports that clusters without endpoints cannot use a cluster IP.
 func TestLocalTrafficPolicyIsSaid(t *testing.T) {
 	for policy, want := range map[corev1.ServiceInternalTrafficPolicy]string{
 		corev1.ServiceInternalTrafficPolicyCluster: "[]",
@@ -562,7 +562,7 @@ func TestToClusters(t *testing.T) {
 	}
 }
 
-// What no record can hold is a failure that says so, not a record that every importer rejects.
+// Contents that no record can hold are a failure that says so, not a record that every importer rejects.
 func TestTooManyPorts(t *testing.T) {
 	service := newService()
 	for i := range broker.MaxPorts {

@@ -109,7 +109,7 @@ func TestStrategies(t *testing.T) {
 	}
 }
 
-// docs/spec/controller.md 3.7: what has no effect leaves the export valid, and the condition says what is wanted.
+// docs/spec/controller.md 3.7: a value without effect leaves the export valid, and the condition has the wanted form.
 func TestStrategyIgnored(t *testing.T) {
 	for _, tt := range []struct {
 		name, strategy string

@@ -9,8 +9,8 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/memberenv"
 )
 
-// docs/spec/controller.md 8.2: an export that failed for long enough is behind until a write of it succeeds. What an
-// earlier process said stays until then.
+// docs/spec/controller.md 8.2: an export that failed for long enough is behind until a write of it succeeds. Marks of
+// an earlier process stay until then.
 func TestBehind(t *testing.T) {
 	var b behind
 	svc, begin := memberenv.DB, time.Now()

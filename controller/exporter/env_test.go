@@ -29,7 +29,7 @@ func newEnv(t *testing.T) *env {
 	return e
 }
 
-// exporting is an instance of the member with an Exporter, whose queue is the test.
+// exporting is an instance of the member with an Exporter. The test is its queue.
 type exporting struct {
 	*memberenv.Instance
 	*Exporter
@@ -66,7 +66,7 @@ func (e *env) startWithoutBroker(set func(*Config)) *exporting {
 	return &exporting{i, New(cfg)}
 }
 
-// do reconciles a service, once ready says that the caches are where they should be, and returns what was written.
+// do reconciles a service, once ready reports that the caches are as needed, and returns the writes.
 func (x *exporting) do(svc types.NamespacedName, what string, ready func() bool) []string {
 	x.Helper()
 	x.Await(what, ready)

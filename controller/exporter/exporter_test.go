@@ -34,8 +34,8 @@ func sliceWrite(method, source string) string {
 	return method + " broker/endpointslices/" + apibroker.SliceName("shop", "db", source)
 }
 
-// docs/spec/controller.md 3, docs/spec/controller.md 6, docs/spec/controller.md 10: what is written for an export in
-// its life, and what is not.
+// docs/spec/controller.md 3, docs/spec/controller.md 6, docs/spec/controller.md 10: the writes for an export in its
+// life.
 func TestExportLife(t *testing.T) {
 	b := newEnv(t)
 	a := b.start(func(*Config) {})
@@ -229,8 +229,8 @@ func TestExportWhileLeaving(t *testing.T) {
 	}
 	a.Expect("after an outage", a.do(db, "", func() bool { return true }), recordWrite, statusWrite)
 
-	// docs/spec/controller.md 7: what is done in one reconcile rests on one reading of the membership, here of the moment
-	// before it got unknown.
+	// docs/spec/controller.md 7: one reconcile uses one reading of the membership, here of the moment before it got
+	// unknown.
 	before := a.Membership.Status()
 	id := &aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: about.ClusterIDName}}
 	b.Delete(id)
@@ -421,7 +421,7 @@ func (b *env) events() []string {
 	return text
 }
 
-// foreignImport is in the way of the import of an export, which says so.
+// foreignImport is in the way of the import of an export, which reports it.
 func (b *env) foreignImport(a *exporting) {
 	b.Helper()
 	theirs := &mcsv1beta1.ServiceImport{
@@ -459,7 +459,7 @@ func (b *env) overwrite(a *exporting) {
 			return meta.FindStatusCondition(a.Member.Export(db).Status.Conditions, "Valid").Reason == reason
 		}))
 	}
-	// One as soon as a second has passed since the last of our own, and one more for each time that doubles.
+	// A write as soon as a second has passed since our last one, and another each time the wait doubles.
 	b.Await("ours again", func() bool {
 		writes += len(a.do(db, "", func() bool { return true }))
 		return writes > 0

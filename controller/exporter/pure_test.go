@@ -29,7 +29,7 @@ func condition(typ string, status metav1.ConditionStatus, reason string, at meta
 		LastTransitionTime: at}
 }
 
-// docs/spec/controller.md 6: what Ready says.
+// docs/spec/controller.md 6: the condition Ready.
 func TestReadiness(t *testing.T) {
 	valid := export.Result{Reason: mcsv1beta1.ServiceExportReasonValid}
 	denied := fmt.Errorf("broker: %w", apierrors.NewForbidden(schema.GroupResource{Resource: "exportedservices"},

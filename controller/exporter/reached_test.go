@@ -18,8 +18,8 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/memberenv"
 )
 
-// docs/spec/controller.md 3.8: the record says which clusters the export is for, and the ServiceExport which of them
-// are members.
+// docs/spec/controller.md 3.8: the record has the clusters that the export is for, and the ServiceExport the members
+// among them.
 func TestToClusters(t *testing.T) {
 	b := newEnv(t)
 	b.AddMember("west", "")
@@ -83,7 +83,7 @@ func (b *env) toClusters(a *exporting, value string) {
 	})
 }
 
-// exportedTo compares what the ServiceExport says about the clusters that it reaches.
+// exportedTo compares the reached clusters in the ServiceExport.
 func (b *env) exportedTo(a *exporting, what, want string) {
 	b.Helper()
 	if got := a.Member.Export(db).Annotations[apibroker.AnnotationExportedTo]; got != want {
@@ -109,7 +109,7 @@ func (b *env) changedProperty(a *exporting, namespace string) {
 	a.do(db, "to all", func() bool { return true })
 }
 
-// outdatedBroker has a CRD without the field: nothing of the record is written, and Ready says what to do
+// outdatedBroker has a CRD without the field: nothing of the record is written, and Ready has the remedy
 // (docs/spec/controller.md 3.6).
 func (b *env) outdatedBroker(a *exporting) {
 	b.Helper()

@@ -43,13 +43,13 @@ const (
 	onBroker       = `request.namespace.startsWith("member-")`
 )
 
-// What the broker rejects does not stop the rest, and leaves nothing behind.
+// A rejection by the broker does not stop the rest, and leaves nothing behind.
 func TestExportRejected(t *testing.T) {
 	b := newEnv(t)
 	a := b.start(func(*Config) {})
 	b.Deny(denying...)
 
-	// One slice of two: the record comes nevertheless, and goes on being written.
+	// One of two slices is rejected: the record comes nevertheless, and is still updated.
 	b.Create(memberenv.NewExport(db), memberenv.NewService(db), memberenv.NewSourceSlice(db, "db-1", "10.1.66.1"),
 		memberenv.NewSourceSlice(db, "db-2", "10.1.0.2"))
 	seen := func(svc types.NamespacedName, slices int) func() bool {
@@ -79,7 +79,7 @@ func TestExportRejected(t *testing.T) {
 		t.Errorf("record = %v, want the port of the Service", record)
 	}
 
-	// A record that the broker lost is written first, and lists what is there: one without slices would end them.
+	// A record that the broker lost is written first, and lists the existing slices: without slices it would end them.
 	a.Await("condition seen", func() bool { return a.publisher.rejectedBefore(db) })
 	record, _ := a.Broker.Own(db)
 	b.Delete(record.DeepCopy())
@@ -258,8 +258,8 @@ func (b *env) failingDelete(a *exporting) {
 	}
 }
 
-// movedEndpoints moves an endpoint to a slice that the broker rejects: it stays in the slice in which it is, and what
-// is gone leaves that one.
+// movedEndpoints moves an endpoint to a slice that the broker rejects: it stays in its slice, which loses deleted
+// endpoints.
 func (b *env) movedEndpoints(a *exporting) {
 	b.Helper()
 	moving := types.NamespacedName{Namespace: "shop", Name: "moving"}

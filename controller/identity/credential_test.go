@@ -85,8 +85,7 @@ func TestTokenIsReplaced(t *testing.T) {
 	}
 }
 
-// A 401 marks the current token as rejected. What is rejected stays known until the broker accepts that token; what
-// another token is worth, its first response says.
+// A 401 marks the current token as rejected, until the broker accepts that token. Another token is tried once.
 func TestTokenIsRejected(t *testing.T) {
 	a, b := token{text: "a"}, token{text: "b"}
 	c := &Credential{token: a}

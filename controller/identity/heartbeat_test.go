@@ -131,15 +131,15 @@ func TestStatusIsRejected(t *testing.T) {
 
 func noBlind(time.Time) string { return "" }
 
-// docs/spec/controller.md 8.2: a heartbeat that comes more than a TTL after the last one, which may be that of an
-// earlier process, follows the exports and says so. One within the TTL, and the first of a cluster, wait for nothing.
+// docs/spec/controller.md 8.2: a heartbeat more than a TTL after the last one, also of an earlier process, follows the
+// exports and says so. A heartbeat within the TTL, and the first of a cluster, wait for nothing.
 func TestLateHeartbeat(t *testing.T) {
 	tier.All(t)
 	env := memberenv.New(t)
 	env.Join()
 	for _, tt := range []struct {
 		name  string
-		ago   time.Duration // the heartbeat of an earlier process; 0 if there was none
+		ago   time.Duration // the heartbeat of an earlier process; 0 if missing
 		blind bool          // it said so
 		lost  bool          // the broker was restored to before it
 		ttl   time.Duration
@@ -178,8 +178,8 @@ func TestLateHeartbeat(t *testing.T) {
 	}
 }
 
-// docs/spec/controller.md 8.2: a cluster that does not see itself says so, and compares its exports before it says that
-// it does again.
+// docs/spec/controller.md 8.2: a cluster that does not see itself reports it, and compares its exports before it
+// reports that it does again.
 func TestBlindHeartbeat(t *testing.T) {
 	env := memberenv.New(t)
 	env.Join()
@@ -260,7 +260,7 @@ func (b *beating) loseAnswers(change func()) {
 	}
 }
 
-// docs/spec/controller.md 7.8: a cluster whose heartbeat on the broker is newer than its note looks on. It goes on if
+// docs/spec/controller.md 7.8: a cluster with an older note than its heartbeat on the broker waits. It goes on if
 // nobody renews the heartbeat, and is frozen for good if somebody does, whether or not it leaves.
 func TestHeartbeatOfCopy(t *testing.T) {
 	tier.All(t)
@@ -340,13 +340,13 @@ func TestHeartbeatOfCopy(t *testing.T) {
 	end()
 }
 
-// A beating is a Heartbeat whose broker denies heartbeats until allow is called, and whose exports are written when the
-// test says so.
+// A beating is a Heartbeat whose broker denies heartbeats until allow is called. The test decides when its exports are
+// written.
 type beating struct {
 	*memberenv.Instance
 	t         *testing.T
 	heartbeat *identity.Heartbeat
-	earlier   protocol.Stamp // of the heartbeat of an earlier process; 0 if there was none
+	earlier   protocol.Stamp // of the heartbeat of an earlier process; or 0
 	looked    atomic.Int32
 	written   atomic.Bool
 }

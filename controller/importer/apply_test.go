@@ -39,7 +39,7 @@ func filledOf(text string) (all []*discoveryv1.EndpointSlice) {
 	return all
 }
 
-// filling is the inverse of filledOf, after what is done with the slices; "" without slices.
+// filling is the inverse of filledOf, after the name of the operation; "" without slices.
 func filling(what string, all []*discoveryv1.EndpointSlice) string {
 	if len(all) == 0 {
 		return ""
@@ -60,7 +60,7 @@ func TestChangesThatAreInVain(t *testing.T) {
 		name              string
 		existing, desired string
 		chosen            bool   // clusters are selected
-		rejected          string // what is known to be rejected
+		rejected          string // known rejections
 		want              string
 	}{
 		{name: "nothing is rejected", existing: "a=12 b=34", desired: "a=13 b=24", want: "update a=132 b=24. "},
@@ -115,8 +115,8 @@ func TestChangesThatAreInVain(t *testing.T) {
 	}
 }
 
-// What a comparison works out where a member swaps the endpoints of many small slices grows with the slices, not with
-// their square.
+// The comparison for a member that swaps the endpoints of many small slices grows with the slices, not with their
+// square.
 func TestChangesAreLinear(t *testing.T) {
 	of := func(n int) float64 {
 		var existing, desired []*discoveryv1.EndpointSlice

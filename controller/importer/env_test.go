@@ -41,7 +41,7 @@ func newEnv(t *testing.T) *env {
 	return e
 }
 
-// importing is an instance of the member with an Importer, whose queue is the test.
+// importing is an instance of the member with an Importer. The test is its queue.
 type importing struct {
 	*memberenv.Instance
 	*Importer
@@ -147,7 +147,7 @@ func (i importing) silent(a liveness.Action) *safety.Expiry {
 	return e
 }
 
-// do reconciles the import, once ready says that the caches are where they should be, and returns what was written.
+// do reconciles the import, once ready reports that the caches are as needed, and returns the writes.
 func (i importing) do(what string, ready func() bool) []string {
 	i.Helper()
 	i.Await(what, ready)
@@ -169,7 +169,7 @@ func (i importing) review(what, id string, known bool) {
 	})
 }
 
-// A partner is another member, whose controller is the test.
+// A partner is another member. The test is its controller.
 type partner struct {
 	*env
 	id, namespace string

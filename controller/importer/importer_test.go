@@ -89,7 +89,7 @@ func importedWrite(method, cluster, source string) string {
 
 func always() bool { return true }
 
-// addressOf returns the first address of the first slice of west that the caches have, "" if there is none.
+// addressOf returns the first address of the first slice of west that the caches have, or "".
 func (i importing) addressOf(cluster string) string {
 	for _, s := range i.Broker.Slices(db, cluster) {
 		if len(s.Endpoints) > 0 {
@@ -99,7 +99,7 @@ func (i importing) addressOf(cluster string) string {
 	return ""
 }
 
-// docs/spec/controller.md 5, docs/spec/controller.md 10: what is written for an import in its life, and what is not.
+// docs/spec/controller.md 5, docs/spec/controller.md 10: the writes for an import in its life.
 func TestImportLife(t *testing.T) {
 	b := newEnv(t)
 	west := b.partner("west")
@@ -320,7 +320,7 @@ func (i importing) terminating(slice *discoveryv1.EndpointSlice) {
 	i.Expect("an import that is gone", got, newImportWrite, importStatus)
 }
 
-// docs/spec/controller.md 5: what is not ours is left alone, and the import says which name is taken.
+// docs/spec/controller.md 5: foreign objects stay, and the import names the taken name.
 func TestImportBesideOthers(t *testing.T) {
 	b := newEnv(t)
 	west := b.partner("west")
@@ -341,7 +341,7 @@ func TestImportBesideOthers(t *testing.T) {
 	if n := i.Log.Count("left alone"); n != 1 {
 		t.Errorf("logged %d times, want once", n)
 	}
-	// docs/spec/controller.md 9: what is rejected is logged once, and does not stop the rest.
+	// docs/spec/controller.md 9: a rejection is logged once, and does not stop the rest.
 	if addresses := o.Slices[0].Endpoints; len(o.Slices) != 1 || len(addresses) != 1 ||
 		addresses[0].Addresses[0] != "10.2.0.1" {
 		t.Errorf("slices = %+v, want the one address that the member may offer", o.Slices)
@@ -470,8 +470,8 @@ func (i importing) adopted() {
 	}
 }
 
-// docs/spec/controller.md 5, docs/spec/controller.md 7, docs/spec/controller.md 8: what stays while the broker is not
-// to be believed, and what is removed when the cluster is not a member.
+// docs/spec/controller.md 5, docs/spec/controller.md 7, docs/spec/controller.md 8: objects that stay while the broker
+// is suspect, and that go when the cluster is not a member.
 func TestImportFrozen(t *testing.T) {
 	b := newEnv(t)
 	west := b.partner("west")
@@ -538,8 +538,8 @@ func (i importing) checkConflicts(want float64) {
 	}
 }
 
-// forgetID reconciles with a reading of the membership of the moment before it got unknown: what is done in one
-// reconcile rests on one reading (docs/spec/controller.md 7).
+// forgetID reconciles with a reading of the membership of the moment before it got unknown: one reconcile uses one
+// reading (docs/spec/controller.md 7).
 func (i importing) forgetID() {
 	i.Helper()
 	before := i.Membership.Status()
@@ -573,8 +573,8 @@ func (i importing) freezeAll(source, slice *discoveryv1.EndpointSlice) {
 	i.Expect("not frozen", i.do("", always), importedWrite("PATCH", "west", "a"))
 }
 
-// lose takes things off the broker, or puts old copies of them there, as a restore does. Nothing that is imported of
-// the member goes, also in a new process, until its owner says so (package protocol).
+// lose takes objects off the broker, or puts old copies of them there, as a restore does. No import of the member goes,
+// also in a new process, until its owner ends it (package protocol).
 func (i importing) lose(record *v1alpha1.ExportedService, slice, source *discoveryv1.EndpointSlice) {
 	i.Helper()
 	was, old := slice.DeepCopy(), record.DeepCopy()
@@ -826,7 +826,7 @@ func TestMovedToADeniedSlice(t *testing.T) {
 		if got, want := names(), []string{imported("west", "a")}; !slices.Equal(got, want) {
 			t.Fatalf("moved to a slice that is rejected: slices %q, want %q", got, want)
 		}
-		// docs/spec/controller.md 5.5: what is gone meanwhile does not stay with it.
+		// docs/spec/controller.md 5.5: endpoints that are gone meanwhile do not stay with it.
 		if left := i.read().Slices[0].Endpoints; len(left) != 1 || left[0].Addresses[0] != "10.2.0.1" {
 			t.Errorf("endpoints = %+v, want 10.2.0.1 alone", left)
 		}
@@ -839,8 +839,8 @@ func TestMovedToADeniedSlice(t *testing.T) {
 	}
 }
 
-// docs/spec/controller.md 5.5: an endpoint that moves to a slice whose name is taken stays in the one in which it is,
-// also while the other one is known to be taken, and until it is not any more.
+// docs/spec/controller.md 5.5: an endpoint that moves to a slice with a taken name stays in its old one, also while the
+// name is known to be taken, until it is free.
 func TestMovedToATakenName(t *testing.T) {
 	b := newEnv(t)
 	west := b.partner("west")
@@ -883,8 +883,8 @@ func TestMovedToATakenName(t *testing.T) {
 	}
 }
 
-// docs/spec/controller.md 5.5: where endpoints are divided anew, those whose new slice is rejected stay in the slices
-// in which they are, whether these go or only lose endpoints, and whether the rejection is known or not.
+// docs/spec/controller.md 5.5: where endpoints are divided anew, those with a rejected new slice stay in their old
+// slices, whether these go or only lose endpoints, and whether the rejection is known or not.
 func TestDividedIntoADeniedSlice(t *testing.T) {
 	b := newEnv(t)
 	west := b.partner("west")

@@ -16,7 +16,7 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
-// otherLabels are changes of the labels by which a slice is found, by the slice whose labels are changed.
+// otherLabels are changes of the labels by which a slice is found, by slice.
 var otherLabels = map[string]string{
 	"a": `{"multicluster.kubernetes.io/service-name":"other"}`,
 	"b": `{"multicluster.kubernetes.io/service-name":null}`,
@@ -32,7 +32,7 @@ func (i importing) relabel() {
 	}
 }
 
-// slicesNow returns the names of all slices as the API server has them, and of which import those are whose labels fit.
+// slicesNow returns the names of all slices on the API server, with the imports that their labels name.
 func (i importing) slicesNow() string {
 	i.Helper()
 	list := &discoveryv1.EndpointSliceList{}
@@ -53,8 +53,8 @@ func (i importing) slicesNow() string {
 	return strings.Join(all, ", ")
 }
 
-// docs/spec/controller.md 5.5: labels of slices that someone has changed are put right while there is an import, also
-// if no controller ran. Without an import the slices are deleted. Those that are not ours stay.
+// docs/spec/controller.md 5.5: slice labels that someone has changed are put right while there is an import, also if no
+// controller ran. Without an import the slices are deleted. Foreign slices stay.
 func TestSlicesWithOtherLabels(t *testing.T) {
 	b := newEnv(t)
 	west := b.partner("west")

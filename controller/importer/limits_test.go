@@ -94,7 +94,7 @@ func TestLimitsOfAddresses(t *testing.T) {
 			t.Errorf("%s got %d cluster IPs in namespace %s, want %d", tt.cluster, got, tt.namespace, tt.want)
 		}
 	}
-	// Another exporter of a service that has an address takes none, also beyond its own limit.
+	// Another exporter of a service with an address takes no other, also beyond its own limit.
 	if why := l.admit(inNamespace("a", 0), "west", true, false); why != "" {
 		t.Errorf("an import that has an address is rejected: %s", why)
 	}
@@ -172,7 +172,7 @@ func TestLimitsOfEndpoints(t *testing.T) {
 	}
 }
 
-// The sums are those of what is held, whatever happened before, and no limit is exceeded by more than the equal shares.
+// The sums always match the held services, and no limit is exceeded by more than the equal shares.
 func TestLimitsCount(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	l := emptyLimits(20, 60, 30, 16, 3)

@@ -33,7 +33,7 @@ func createdNamespace(name, cluster string) *corev1.Namespace {
 
 const newNamespaceWrite = "POST /api/v1/namespaces"
 
-// docs/spec/controller.md 5.9: missing namespaces are created if the option says so, once, and within limits for each
+// docs/spec/controller.md 5.9: missing namespaces are created if the option is set, once, and within limits for each
 // member.
 func TestCreatesNamespaces(t *testing.T) {
 	e := newEnv(t)

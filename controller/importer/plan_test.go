@@ -21,8 +21,8 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
-// planInputs returns inputs with one slice of 2 endpoints of each cluster, which has a Service of this port. The first
-// cluster has the oldest export. That of east, which is this cluster, is its own.
+// planInputs returns inputs with a slice of 2 endpoints of each cluster, which has a Service of this port. The first
+// cluster has the oldest export. This cluster is east.
 func planInputs(ports map[string]int32) inputs {
 	in := inputs{
 		service: db, namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}},
@@ -50,7 +50,7 @@ func planInputs(ports map[string]int32) inputs {
 	return in
 }
 
-// textOf returns the clusters of the import with their slices, what conflicts, and what is rejected.
+// textOf returns the clusters of the import with their slices, the conflicts and the rejections.
 func textOf(p plan) string {
 	var text []string
 	if p.result.Import != nil {
@@ -71,7 +71,7 @@ func textOf(p plan) string {
 	return strings.Join(text, " ")
 }
 
-// docs/spec/selection.md 5: what the Namespace of an import says about zones comes before what exports ask for.
+// docs/spec/selection.md 5: the zones by the Namespace of an import come before those by exports.
 func TestDistribution(t *testing.T) {
 	const same, node = corev1.ServiceTrafficDistributionPreferSameZone, corev1.ServiceTrafficDistributionPreferSameNode
 	for _, tt := range []struct {
@@ -109,7 +109,7 @@ func TestDistribution(t *testing.T) {
 	}
 }
 
-// What a plan makes of its inputs, without any API server (docs/spec/controller.md 8.2, docs/spec/controller.md 9.2,
+// Plans by inputs, without any API server (docs/spec/controller.md 8.2, docs/spec/controller.md 9.2,
 // docs/spec/controller.md 9.6).
 func TestPlan(t *testing.T) {
 	annotate := func(key, value string) func(*inputs) {

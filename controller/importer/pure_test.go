@@ -163,7 +163,7 @@ func TestReadiness(t *testing.T) {
 	}
 }
 
-// What exists is known after any order of writes.
+// The existing objects are known after any order of writes.
 func TestObjects(t *testing.T) {
 	slice := func(name, version string) *discoveryv1.EndpointSlice {
 		return &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: version}}

@@ -99,7 +99,7 @@ func (i importing) failOver(source *discoveryv1.EndpointSlice) importing {
 	i.checkShown("west")
 	i.Expect("again", i.do("", always))
 
-	i = i.with(hold(time.Hour)) // a restart, too: it begins with what is shown
+	i = i.with(hold(time.Hour)) // a restart, too: it begins with the shown slices
 	i.Expect("our own Pods are back for a moment", i.ready(source, true), importedWrite("PATCH", "east", "db-1"))
 	i.checkShown("west")
 	if len(waits) != 1 || waits[0] <= 0 || waits[0] > time.Hour {
@@ -177,8 +177,8 @@ func (i importing) checkRegion(west partner) {
 	i.publishAs("v2", func() bool { return i.Log.Count("the status of this member is not published: ") > 0 })
 }
 
-// checkExporters has west, whose export is the oldest, prefer west: docs/spec/selection.md 5. What the namespace asks
-// for, region at first and then none, counts before that.
+// checkExporters has west, with the oldest export, prefer west: docs/spec/selection.md 5. The setting of the namespace,
+// region at first and then none, counts before that.
 func (i importing) checkExporters(record *v1alpha1.ExportedService) {
 	i.Helper()
 	west := []v1alpha1.ClusterSelector{{MatchProperties: []v1alpha1.Property{{Name: "cluster.clusterset.k8s.io",
@@ -419,7 +419,7 @@ func (i importing) ready(source *discoveryv1.EndpointSlice, ready bool) []string
 	return i.do("readiness", func() bool { return *i.Member.SourceSlices(db)[0].Endpoints[0].Conditions.Ready == ready })
 }
 
-// checkShown compares the clusters whose slices proxies see.
+// checkShown compares the clusters with slices that proxies see.
 func (i importing) checkShown(want ...string) {
 	i.Helper()
 	ours := func(e *discoveryv1.EndpointSlice) bool {
@@ -492,8 +492,8 @@ func TestChoosePorts(t *testing.T) {
 }
 
 // docs/spec/selection.md 3, docs/spec/selection.md 4: while the broker may have lost one cluster, the slices of all
-// others are replaced, and decide on the selection together. One that has some of its ports hidden would look as if it
-// had lost them, and its hold would begin anew.
+// others are replaced, and decide on the selection together. A slice with hidden ports must not look as if it had lost
+// them: its hold would begin anew.
 func TestReplaceSlicesKeepsHold(t *testing.T) {
 	cfg := writerConfig{choices: newChoices(time.Hour), responses: newResponses(),
 		retry: func(types.NamespacedName, time.Duration) {}}

@@ -236,7 +236,7 @@ func TestVIPsThatDoNotCount(t *testing.T) {
 	check("an export elsewhere, of a cluster that it takes", "10.200.0.9")
 }
 
-// noBalancers is what the policy of version 0.1 says of Services.
+// noBalancers is the rule about Services in the policy of version 0.1.
 const noBalancers = `
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy
@@ -442,7 +442,7 @@ func (i importing) endBarrier(resource, name string) {
 }
 
 // Where the controller may not write the Service, as under policies of version 0.1, the import keeps its addresses, and
-// Ready says so.
+// Ready reports it.
 func TestVIPsThatAreNotRouted(t *testing.T) {
 	b := newEnv(t)
 	west := partner{b, "west", b.AddMember("west", "243.7.0.0/16")}

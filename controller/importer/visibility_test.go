@@ -32,7 +32,7 @@ func slicesOf(text string) (all []*discoveryv1.EndpointSlice) {
 	return all
 }
 
-// namesOf returns the names of slices, after what is done with them; "" without slices.
+// namesOf returns the names of slices, after the name of the operation; "" without slices.
 func namesOf(what string, all []*discoveryv1.EndpointSlice) string {
 	for _, e := range all {
 		what += " " + e.Name
@@ -43,7 +43,7 @@ func namesOf(what string, all []*discoveryv1.EndpointSlice) string {
 	return what + ". "
 }
 
-// docs/spec/selection.md 4: in which order slices are written, and what is not written yet.
+// docs/spec/selection.md 4: the order of writes of slices, and the writes that wait.
 func TestVisibilityOrdersUpdates(t *testing.T) {
 	for _, tt := range []struct {
 		name            string

@@ -74,7 +74,7 @@ func (c *candidate) write(ctx context.Context, name string) error {
 	return c.client.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
 }
 
-// One of several instances leads. A leader that cannot renew the Lease writes nothing more before another one may lead
+// One of several instances leads. A leader that cannot renew the Lease stops writing before another one may lead
 // (docs/spec/controller.md 1).
 func TestElection(t *testing.T) {
 	server := controlplane.StartT(t, controlplane.Options{CRDs: [][]byte{}})

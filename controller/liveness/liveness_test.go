@@ -63,7 +63,7 @@ func (w clusterset) seen(cluster string, now int) time.Time {
 			last = dies
 		}
 	}
-	// What happens while the link is lost is not seen.
+	// Renewals during the loss of the link are not seen.
 	if last >= w.down[0] && now < w.down[1] {
 		last = min(last, w.down[0])
 	}
@@ -180,7 +180,7 @@ func TestEcho(t *testing.T) {
 	var e Echo
 	for _, tt := range []struct {
 		name      string
-		now, sent int // seconds; -1 for none
+		now, sent int // seconds; or -1
 		since     time.Time
 		missing   bool
 	}{
@@ -205,8 +205,8 @@ func TestEcho(t *testing.T) {
 	}
 }
 
-// docs/spec/controller.md 8.2: after a restart, a member that was silent is so until it has compared all its exports
-// since, for no longer than on_expiry says, and what was current is so for a TTL.
+// docs/spec/controller.md 8.2: after a restart, a silent member stays silent until it has compared all its exports
+// since, for no longer than on_expiry allows; a current one stays so for a TTL.
 func TestRestored(t *testing.T) {
 	inputs := func(now int, h protocol.Heartbeat) Inputs {
 		return Inputs{Now: at(now), TTL: ttl, OnExpiry: lastResort, Echoed: at(0), Self: "self", Members: []Member{
@@ -249,7 +249,7 @@ func TestReturning(t *testing.T) {
 	}
 }
 
-// on_expiry: what is imported, by how long the silence has lasted.
+// on_expiry: the import by the length of the silence.
 func TestOnExpiry(t *testing.T) {
 	for _, tt := range []struct {
 		on                 OnExpiry

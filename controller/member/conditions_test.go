@@ -171,7 +171,7 @@ func TestOverwritten(t *testing.T) {
 	}
 }
 
-// What others steer is written a few times at once, whatever it is to be, and then once in an interval.
+// A write that others steer happens a few times at once, whatever its value, and then once in an interval.
 func TestWaitChange(t *testing.T) {
 	var o Overwritten
 	now := time.Now()

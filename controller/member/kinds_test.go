@@ -54,7 +54,7 @@ func notServed(name string) func(map[string]any) {
 	}
 }
 
-// docs/spec/controller.md 5: which definitions have to be there, and what is said where they are not.
+// docs/spec/controller.md 5: the needed definitions, and the messages without them.
 func TestCheckKinds(t *testing.T) {
 	server := controlplane.StartT(t, controlplane.Options{CRDs: [][]byte{}})
 	client, err := apiserver.NewClient(server.Config())
@@ -65,7 +65,7 @@ func TestCheckKinds(t *testing.T) {
 	for _, step := range []struct {
 		name    string
 		install []byte
-		want    []string // in the error; none means that all is well
+		want    []string // in the error; empty: all is well
 		alpha   bool
 		warning string
 		lacks   []string // of a ServiceImport

@@ -28,7 +28,7 @@ func TestKeptProperties(t *testing.T) {
 	for _, step := range []struct {
 		what     string
 		at       float64
-		end      string // is deleted, else what is gone is reviewed
+		end      string // is deleted, else the loss is reviewed
 		healthy  bool
 		existing string
 		want     string

@@ -65,7 +65,7 @@ func claimed(n int) func() {
 	return func() { Merge(shop, records, o) }
 }
 
-// What a reconcile works out grows with the members that export the service, not with their square.
+// The work of a reconcile grows with the members that export the service, not with their square.
 func TestAllocationsAreLinear(t *testing.T) {
 	of := func(members int) float64 { return allocs.PerRun(10, reconciled(t, members)) }
 	ten, hundred := of(10), of(100)

@@ -309,7 +309,7 @@ func TestRoutedService(t *testing.T) {
 
 	var existing Objects
 	existing.apply(Diff(made, Objects{}))
-	existing.Service.Status = corev1.ServiceStatus{} // the API server takes none with the Service
+	existing.Service.Status = corev1.ServiceStatus{} // the API server takes no status with the Service
 	if got := written(Diff(made, existing)); got != "+ ~ - service status" {
 		t.Errorf("after the Service was created: %s, want its status", got)
 	}
@@ -379,7 +379,7 @@ func TestDerivedServiceIsPutRight(t *testing.T) {
 	}
 }
 
-// The primary family of a Service cannot change, so another order is no reason to write, and none to make it anew.
+// The primary family of a Service cannot change, so another order is no reason to write it or make it anew.
 func TestPrimaryFamilyStays(t *testing.T) {
 	both := Cluster{Families: []corev1.IPFamily{v4, v6}}
 	first, _ := Desired(Merge(shop, []Record{record("a", 1, families(v4, v6))}, Options{}), both)

@@ -202,7 +202,7 @@ func (c *valueClusterset) relist(m *valueMember, watch int) {
 	}
 }
 
-// reconcile compares and writes, as the importer of a member does: first an import, whose UID then is in all others.
+// reconcile compares and writes, as the importer of a member does: first an import, so that all others have its UID.
 func (c *valueClusterset) reconcile(t *testing.T, i int) {
 	t.Helper()
 	m := c.members[i]

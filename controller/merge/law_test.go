@@ -304,7 +304,7 @@ func TestAnyInterleavingEndsInTheSameBytes(t *testing.T) {
 	}
 }
 
-// interleaving returns whose turn it is in 200 operations.
+// interleaving returns the cluster of each of 200 operations.
 func (g generator) interleaving() []string {
 	turns := slices.Repeat(clusters, 200/len(clusters))
 	g.Shuffle(len(turns), func(i, j int) { turns[i], turns[j] = turns[j], turns[i] })

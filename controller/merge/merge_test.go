@@ -442,7 +442,7 @@ func TestImport(t *testing.T) {
 	}
 }
 
-// docs/spec/selection.md 1.1: the oldest export decides, and who says the same in another order of properties agrees.
+// docs/spec/selection.md 1.1: the oldest export decides, and the same selectors in another order of properties agree.
 func TestSelectors(t *testing.T) {
 	old, same := record("west", 1, selects("west")), record("east", 2, selects("west"))
 	slices.Reverse(same.Spec.ClusterSelectors[0].MatchProperties)

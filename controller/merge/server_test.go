@@ -150,8 +150,8 @@ type member struct {
 	existing merge.Objects
 }
 
-// catchUp writes until nothing is left to write. What depends on the UID of the import or on the addresses of the
-// derived Service takes a round of its own.
+// catchUp writes until nothing is left to write. Writes that need the UID of the import or the addresses of the derived
+// Service take a round of their own.
 func (m *member) catchUp() {
 	m.Helper()
 	for range 4 {
@@ -239,7 +239,7 @@ func (m *member) apply(c merge.Changes) {
 	}
 }
 
-// drift puts into every object what others may write and we do not want: what is there already, and what is not.
+// drift puts into every object values that others may write and we do not want, in present and in missing fields.
 func (m *member) drift() {
 	m.Helper()
 	for _, d := range []struct {

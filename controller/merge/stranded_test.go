@@ -125,8 +125,7 @@ func TestMovedEndpoints(t *testing.T) {
 	}
 }
 
-// docs/spec/controller.md 5.5: what is written, what fails and what someone else changes decides which endpoints are
-// missing from then on.
+// docs/spec/controller.md 5.5: writes, failures and changes by others decide which endpoints are missing from then on.
 func TestMovesFollowWhatIsWritten(t *testing.T) {
 	for _, tt := range []struct {
 		name             string

@@ -45,7 +45,7 @@ func claims(texts ...string) (all []Claim) {
 	return all
 }
 
-// exporting returns claims of members whose records were created at an hour.
+// exporting returns claims of members with records of an hour.
 func exporting(created int, all []Claim) []Claim {
 	for i := range all {
 		all[i].Created = hour(created)
@@ -73,7 +73,7 @@ func TestVIP(t *testing.T) {
 		vips     VIPs
 		want     string // "ip by"; "" for none
 		reason   string
-		rejected string // clusters whose claims are rejected
+		rejected string // clusters with rejected claims
 	}{
 		{name: "of a member", vips: VIPs{Claims: claims("a 243.0.0.1 1")}, want: "243.0.0.1 a"},
 		{name: "of both families", vips: VIPs{Claims: claims("a fd17:87d8:f436::1 2", "a 243.0.0.1 1")},

@@ -108,7 +108,7 @@ func TestUndeclaredAddresses(t *testing.T) {
 	}
 }
 
-// A member without a heartbeat, or that asks for no TTL where none is set, has no such metric.
+// A member without a heartbeat, or without a TTL where no TTL is set, has no such metric.
 func TestHeartbeats(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
 	m := New(reg, Labels{})

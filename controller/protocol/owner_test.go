@@ -50,8 +50,7 @@ func (o *Owner) Pass(at Stamp) (began bool) {
 	return true
 }
 
-// PassEnds notes that each export was compared and written since the pass began. It returns false where none is under
-// way.
+// PassEnds notes that each export was compared and written since the pass began. It returns false without a pass.
 func (o *Owner) PassEnds() bool {
 	if !o.passing || !o.listed {
 		return false
@@ -60,7 +59,7 @@ func (o *Owner) PassEnds() bool {
 	return true
 }
 
-// heartbeat returns what the next heartbeat says, or false if none may be sent before a list or a pass.
+// heartbeat returns the contents of the next heartbeat, or false if it must wait for a list or a pass.
 func (o *Owner) heartbeat(at Stamp, without rule) (Heartbeat, bool) {
 	if o.passDue || !o.listed || o.gap && without&lost == 0 {
 		return Heartbeat{}, false

@@ -15,10 +15,10 @@ import (
 )
 
 // The search tries all orders of events of a small world, and long random ones: one exporting member, one importer, one
-// service whose living endpoint is in one slice at a time, one broker that may be restored to a snapshot. What the
-// member writes and what the importer imports is decided by the code of the product. Faults: a living endpoint leaves
-// the import; an endpoint that left comes back; after a silence, an endpoint of before is used; the import does not
-// become right once everybody is up again.
+// service whose living endpoint is in one slice at a time, one broker that may be restored to a snapshot. The code of
+// the product decides the writes of the member and the imports. Faults: a living endpoint leaves the import; an
+// endpoint that left comes back; after a silence, an old endpoint is used; the import does not become right once
+// everybody is up again.
 
 // `make search` gives both millions.
 var (
@@ -92,8 +92,8 @@ type state struct {
 	flyE  uint8  // e when it was called silent and a heartbeat was under way
 	hInv  uint8  // stamp of the newest inventory that it ever saw
 	left  uint32 // generations that left the import, bit mask
-	over  uint32 // generations whose end the member has written
-	// broken is set when a member that knew the broker wrote a list with what is not there, or deleted what a list names.
+	over  uint32 // generations with an end that the member has written
+	// broken is set when a member that knew the broker wrote a list with missing objects, or deleted listed objects.
 	broken bool
 	// what has happened
 	nReplace, nFlip, nExport, nSnap, nRestore, nMember, nImporter, nCut, nMove, nBeat, nSlow uint8
@@ -163,7 +163,7 @@ type budget struct {
 	far bool
 }
 
-// variants are the rules, each with what is enough to see what it is for.
+// variants are the rules, each with the events that show its purpose.
 var variants = [rules]struct {
 	rule rule
 	name string
@@ -199,7 +199,7 @@ func (s *state) view() Service {
 	return Service{s.vInv.product(), s.vRec.product(), products(&s.vSlc)}
 }
 
-// seen takes the view back. What it took from the broker has the broker's content.
+// seen takes the view back. Parts from the broker have the broker's content.
 func (s *state) seen(v Service) {
 	s.vInv = entry{uint8(v.Entry.Stamp), number(v.Entry.UID), uint8(v.Entry.From)}
 	s.vRec = recordOf(v.Record)
@@ -224,7 +224,7 @@ func (w *world) importStep(s *state) {
 		i := slices.Index(names[:], p.Name)
 		all[i] = s.vSlc[i]
 		all[i].gone = false
-		// What is the same is not written, and keeps the stamp that is noted.
+		// Equal contents are not written, and keep the noted stamp.
 		if old, v := s.pSlc[i], &all[i]; old.e == v.e && old.x == v.x && old.ready == v.ready &&
 			old.stamp >= uint8(out.From) {
 			v.stamp = old.stamp
@@ -536,8 +536,8 @@ func (w *world) after(s state, st step) state {
 	return n
 }
 
-// listed reports whether all that is there is named by its list, or older: lists are written within a second, and the
-// search does not look at what is younger. Nor is the importer behind just then.
+// listed reports whether all existing objects are named by their list, or older: lists are written within a second, and
+// the search does not look at younger ones. Nor is the importer behind just then.
 func (s *state) listed() bool {
 	ok := s.b.rec.stamp == 0 || s.b.inv.x == s.b.rec.x || s.b.inv.stamp > s.b.rec.stamp
 	for i, v := range s.b.slc {
@@ -571,7 +571,7 @@ func (w *world) settled(s state) state {
 	return s
 }
 
-// fault says what a step of the importer from s to n did wrong.
+// fault returns the fault in a step of the importer from s to n.
 func fault(s, n *state) string {
 	before, after := s.imported(), n.imported()
 	gone, come := before&^after, after&^before
@@ -593,7 +593,7 @@ func fault(s, n *state) string {
 	return ""
 }
 
-// wrong says what is wrong with a settled state.
+// wrong returns the fault of a settled state.
 func (s state) wrong() string {
 	want := uint32(0)
 	if s.exported {
@@ -627,8 +627,7 @@ func (w *world) begin() state {
 	return s
 }
 
-// search returns the shortest run that ends in a fault, nil if there is none, and the number of states that it looked
-// at.
+// search returns the shortest run that ends in a fault, or nil, and the number of states that it looked at.
 func (w *world) search() (run []string, states int) {
 	start := w.begin()
 	previous, by := []int32{-1}, []uint8{0} // of each state: the one before, and which of its steps led here
@@ -698,8 +697,7 @@ func (w *world) walk(seed uint64, length int) (run []string) {
 	return nil
 }
 
-// TestSearch searches for faults with all rules, where there must be none, and with each left out, where there must be
-// one.
+// TestSearch searches for faults: with all rules it must find no fault, and without any one of them a fault.
 func TestSearch(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.name, func(t *testing.T) {

@@ -33,8 +33,8 @@ func TestAddedSlice(t *testing.T) {
 	}
 }
 
-// What no list of its owner names counts only while it is on the broker. Otherwise a member could make others hold more
-// than its quota.
+// An object that no list of its owner names counts only while it is on the broker. Otherwise a member could make others
+// hold more than its quota.
 func TestUnlisted(t *testing.T) {
 	a, b := Slice{Name: "a", Stamp: 3, UID: "1"}, Slice{Name: "b", Stamp: 9, UID: "1"}
 	step := func(n Noted, e Entry, r Record, found ...Slice) Counted {

@@ -48,7 +48,7 @@ func newObserved() *observed {
 	return o
 }
 
-// pause lets time pass. What the workers did meanwhile happened before it returns.
+// pause lets time pass. The workers have done their work of that time before it returns.
 func pause(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
@@ -79,7 +79,7 @@ func (o *observed) checkForgotten(t *testing.T) {
 	}
 }
 
-// The first change runs at once, then when there was none for 300 ms, but after 2 s at the latest
+// The first change runs at once. Later ones run after 300 ms without a change, but after 2 s at the latest
 // (docs/spec/controller.md 10.3).
 func TestDebounce(t *testing.T) {
 	for _, tt := range []struct {
@@ -358,7 +358,7 @@ func TestPanicsAreRecovered(t *testing.T) {
 	})
 }
 
-// Run returns when the last work is done, and leaves what is queued.
+// Run returns when the last work is done, and leaves the queued keys.
 func TestRunEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := New(Config{Name: "imports", Log: logging.Discard, Failed: func() {}, Panicked: func() {}})
@@ -387,8 +387,8 @@ func TestRunEnds(t *testing.T) {
 	})
 }
 
-// What AddAll added has been tried once a run that began later has ended, be it that it failed: a run that is under way
-// does not count, nor does one of what is added later. What waits for the end of a back-off is run at once.
+// A key of AddAll has been tried once a run that began later has ended, even if it failed: a run that is under way does
+// not count, nor does a run of a key that is added later. Keys in a back-off run at once.
 func TestAddAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := newObserved()

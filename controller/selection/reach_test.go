@@ -87,7 +87,7 @@ func ids(n int) (all []string) {
 	return all
 }
 
-// reached returns the clusters that an export of none of them reaches.
+// reached returns the clusters that an export of another cluster reaches.
 func reached(to []v1alpha1.ClusterSelector) string {
 	var all []string
 	for id, properties := range clusters {

@@ -30,7 +30,7 @@ func express(expression string) string {
 	return `[{"propertySelector":{"matchExpressions":[{` + expression + `}]}}]`
 }
 
-// docs/spec/selection.md 1: what is malformed, and that the error has the bad value and what is wanted.
+// docs/spec/selection.md 1: malformed selectors; the error has the bad value and the wanted form.
 func TestParseRejects(t *testing.T) {
 	entry := strings.TrimSuffix(strings.TrimPrefix(match(`"a":"b"`), "["), "]")
 	requirement := `"key":"a","operator":"In","values":["b"` + strings.Repeat(`,"b"`, 31) + `]`
@@ -127,9 +127,9 @@ func TestEvaluate(t *testing.T) {
 	}
 }
 
-// The results of any selectors fit into an annotation beside all else, of however many clusters: if they are too long,
-// each cluster is in one of them at most, and those beyond a bound are in none. The ranks of all that fit stay the
-// same.
+// The results of any selectors fit into an annotation beside all else, for any number of clusters: if they are too
+// long, each cluster is in at most one of them, and clusters beyond a bound are in no result. The ranks of all that fit
+// stay the same.
 func TestResultsAreBounded(t *testing.T) {
 	clusters := make(map[string]map[string]string)
 	for i := range 5000 {
@@ -206,7 +206,7 @@ func TestFailover(t *testing.T) {
 	}
 }
 
-// docs/spec/selection.md 3: a controller that starts goes on with what is shown.
+// docs/spec/selection.md 3: a controller that starts goes on with the shown clusters.
 func TestResume(t *testing.T) {
 	ranks := Results{{"east"}, {"north"}}.Ranks([]string{"east", "north", "west"})
 	for _, tt := range []struct {
@@ -233,7 +233,7 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// FuzzParse: no text makes Parse or Evaluate panic; what is accepted reads back the same, and its results are clusters
+// FuzzParse: no text makes Parse or Evaluate panic; accepted text reads back the same, and its results are clusters
 // that exist, sorted.
 func FuzzParse(f *testing.F) {
 	for _, a := range []Affinity{None, Local, Near, Remote} {
