@@ -9,9 +9,8 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 )
 
-// FuzzDecode decodes anything as the body of a response: an object, a list of them, or neither. Nothing panics, an
-// object that does not decode has a name and one line that says why, and a list has each of its objects, decoded or
-// not.
+// FuzzDecode decodes anything as the body of a response: an object, a list, or neither. Nothing panics, an object that
+// does not decode has a name and a one-line reason, and a list has each of its objects, decoded or not.
 func FuzzDecode(f *testing.F) {
 	for _, seed := range []string{
 		`{"apiVersion":"broker.clusterset-dns.io/v1alpha1","kind":"ExportedService","metadata":{"name":"web.shop"},"spec":{"exportCreated":"x"}}`,

@@ -17,7 +17,7 @@ import (
 
 // A steppedInformer delivers what the test has it deliver. Its store is one of client-go.
 type steppedInformer struct {
-	cache.SharedIndexInformer // panics where the overlay uses what is not here
+	cache.SharedIndexInformer // panics where the overlay uses a method that is not here
 	store                     cache.Indexer
 	handler                   cache.ResourceEventHandler
 }
@@ -125,7 +125,7 @@ func cmpKeys(a, b *corev1.Service) int {
 	return 0
 }
 
-// An overlayLaw has an API server whose watch lags behind, in which this process and others write.
+// An overlayLaw has an API server with a watch that lags behind. This process and others write to it.
 type overlayLaw struct {
 	*testing.T
 	rand     *rand.Rand
@@ -242,7 +242,7 @@ func (l *overlayLaw) answer(i int) {
 	l.say("answer %s", text(s))
 }
 
-// deliver has the informer deliver what is next. A reader may read between the store and the event.
+// deliver has the informer deliver the next event. A reader may read between the store and the event.
 func (l *overlayLaw) deliver() {
 	next := l.watch[0]
 	l.watch = l.watch[1:]

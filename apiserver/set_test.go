@@ -232,7 +232,7 @@ func testOverlay(t *testing.T, cp *controlplane.ControlPlane) {
 	}
 }
 
-// What was written is shown to each reader, whatever others read meanwhile.
+// A write is shown to each reader, whatever others read meanwhile.
 func testReaders(t *testing.T, cp *controlplane.ControlPlane) {
 	f := follow(t, cp.Config(), apiserver.SetConfig{})
 	f.await("a")

@@ -41,8 +41,7 @@ func TestGuardedOptions(t *testing.T) {
 	}
 }
 
-// One object that does not decode costs neither the list nor the stream that it is part of; what is no object stays an
-// error.
+// One object that does not decode costs neither its list nor its stream; a value that is no object stays an error.
 func TestDecodeObjectByObject(t *testing.T) {
 	codecs := objectCodecs{known().codecs.WithoutConversion()}
 	info, _ := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), runtime.ContentTypeJSON)

@@ -64,7 +64,7 @@ func TestWithheld(t *testing.T) {
 	}
 }
 
-// docs/spec/dns.md 6.9: a mass withdrawal may be slow. What was removed within the last minute counts, too, unless it
+// docs/spec/dns.md 6.9: a mass withdrawal may be slow. Deletions within the last minute count, too, unless the object
 // is there again.
 func TestWithheldSlowly(t *testing.T) {
 	const total, pause, confirm = 1000, 500 * time.Millisecond, 10 * time.Second
@@ -144,8 +144,8 @@ func TestWithheldAtMost(t *testing.T) {
 	}
 }
 
-// A kind that was absent for longer than a mass withdrawal waits comes back without objects for a moment: what is
-// withheld waits until the watch was healthy for long enough.
+// A kind that was absent for longer than a mass withdrawal waits comes back without objects for a moment: withheld ones
+// wait until the watch was healthy for long enough.
 func TestWithheldAfterAbsence(t *testing.T) {
 	const confirm, absent = 10 * time.Second, 2 * massMost
 	var w Withheld
