@@ -12,8 +12,8 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/allocs"
 )
 
-// A change costs what its service holds, and the path to it in the index, whatever else the zone holds: counted is what
-// is allocated from the event of a slice to the published state.
+// A change costs its service and the path to it in the index, whatever else the zone holds: the test counts allocations
+// from the event of a slice to the published state.
 func TestChangeAllocations(t *testing.T) {
 	// The slice as it is read from the event and as it is packed; the service with its tables; the path of the index,
 	// which grows with the logarithm; the state.

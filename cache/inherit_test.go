@@ -54,7 +54,7 @@ func TestInherit(t *testing.T) {
 	t.Run("without the API server", func(t *testing.T) {
 		next := cfg()
 		next.Index = index.Options{ClusterNames: true, Zone: "z1"}
-		// A snapshot that is wrong must not come before what is inherited.
+		// A wrong snapshot must not come before the inherited state.
 		sn := &snapshot{Identity: old.cfg.identity(), AsOf: time.Now().Unix(), Serial: 1}
 		must(t, writeFile(file, encoded(t, sn)))
 		r := startAfter(t, next, old.Store)
@@ -129,7 +129,7 @@ func TestInheritNothing(t *testing.T) {
 	}
 }
 
-// What is of two times is not shown: the state is served as it was built.
+// State of two times is not shown: it is served as it was built.
 func TestInheritDuringARelist(t *testing.T) {
 	old := ready(t, Config{Name: "a"}, 20)
 	for _, w := range old.all {
@@ -151,7 +151,7 @@ func TestInheritDuringARelist(t *testing.T) {
 	}
 }
 
-// What old has kept and not published yet comes along, and so does a move of the serial that is behind.
+// Changes that old has not published yet come along, and so does a move of the serial that is behind.
 func TestInheritWhatIsNotPublished(t *testing.T) {
 	old := ready(t, Config{Name: "a"}, 20)
 	before := *old.State()
@@ -192,7 +192,7 @@ func TestInheritKeepsThePlace(t *testing.T) {
 	}
 }
 
-// What old has from a snapshot is as new as the file, or newer.
+// Items that old has from a snapshot are as new as the file, or newer.
 func TestInheritFromASnapshot(t *testing.T) {
 	old, err := New(Config{Name: "a", Manifests: []string{t.TempDir()}})
 	must(t, err)

@@ -42,7 +42,7 @@ kind: Namespace
 metadata: {name: bank, labels: {team: b}}
 `
 
-// What several tests share, once one of them has started it.
+// Shared by several tests, once one of them has started it.
 var (
 	theControlPlane *controlplane.ControlPlane
 	another         string // the folder of anotherCluster
@@ -62,7 +62,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// shared returns a control plane with two empty namespaces. A test may change what is in these, definitions and
+// shared returns a control plane with two empty namespaces. A test may change their contents, definitions and
 // ClusterProperties, and stop, kill and freeze the API server.
 func shared(t *testing.T) *controlplane.ControlPlane {
 	t.Helper()
@@ -312,7 +312,7 @@ func TestLifeOfObjects(t *testing.T) {
 	t.Run("rights for one kind are missing", func(t *testing.T) {
 		cfg := user(t, cp, "half", "", "["+mayImports+", "+mayProperties+"]")
 		r := start(t, Config{REST: cfg})
-		// What needs no slices is served.
+		// Services without need of slices are served.
 		if st := r.awaitNames(t, "pay.bank"); st.Knows("", true) || !st.Knows("bank", false) || st.Knows("bank", true) {
 			t.Errorf("complete %t, knows imports %t, slices %t", st.Knows("", true), st.Knows("bank", false),
 				st.Knows("bank", true))
@@ -586,7 +586,7 @@ func (l *halfLists) answer(w http.ResponseWriter, r *http.Request) bool {
 	return true
 }
 
-// An API server whose memory lags behind etcd is asked for what etcd has.
+// An API server whose memory lags behind etcd is asked for the state of etcd.
 func TestLifeListsFromALaggingServer(t *testing.T) {
 	cp := shared(t)
 	apply(t, cp, shopWeb)
@@ -646,7 +646,7 @@ func TestLifeOfDefinitions(t *testing.T) {
 	tier.All(t)
 	cp := shared(t)
 	must(t, cp.DeleteCRDs(t.Context(), controlplane.DefaultCRDs()...))
-	// However slowly the API server deletes, all are withheld of many. Of few none is.
+	// However slowly the API server deletes, many are all withheld, and few are not.
 	r := start(t, Config{REST: cp.Config(), ConfirmAfter: time.Hour, withholdFor: time.Hour})
 	until.True(t, "nothing to wait for", func() bool { return r.Waiting() == "" })
 	if r.State().Ready {
@@ -675,7 +675,7 @@ func TestLifeOfDefinitions(t *testing.T) {
 	apply(t, cp, bankPay)
 	r.awaitNames(t, "pay.bank")
 
-	// Of many, none is lost with the definition, nor when it is back without objects.
+	// Many are not lost with the definition, nor when it is back without objects.
 	var many strings.Builder
 	for i := range 2 * apiserver.WithholdFrom {
 		many.WriteString("---" + strings.NewReplacer("name: web", fmt.Sprintf("name: web-%d", i), "10.9.0.1",
@@ -978,7 +978,7 @@ func rejected(t *testing.T, cfg Config, change func(*Config), why string) {
 	r.stop()
 }
 
-// Many writers at once: what is served in the end is what there is, the serial never falls and never runs ahead.
+// Many writers at once: the served state in the end is that of the API, the serial never falls and never runs ahead.
 func TestLifeStress(t *testing.T) {
 	cp := shared(t)
 	file := filepath.Join(t.TempDir(), "snapshot")
@@ -1179,7 +1179,7 @@ metadata: {name: "system:discovery"}`
 			until.True(t, "a watch of v1alpha1", func() bool { return r.watchedVersion() == "multicluster.x-k8s.io/v1alpha1" })
 		})
 	}
-	// Without rights for the objects, that is what is wrong.
+	// Without rights for the objects, the missing rights are the reason.
 	r := start(t, Config{REST: part})
 	until.True(t, "nothing to wait for", func() bool { return r.Waiting() == "" })
 	r.awaitLogged(t, "ServiceImport: rights are missing", 1)

@@ -224,7 +224,7 @@ func age(t *testing.T, name string, by time.Duration) {
 	must(t, os.Chtimes(name, at, at))
 }
 
-// What does not change is not read, and costs next to nothing.
+// Unchanged files are not read, and cost next to nothing.
 func TestManifestsThatDoNotChangeAreNotRead(t *testing.T) {
 	for name, by := range map[string]time.Duration{"old": time.Hour, "from the future": -time.Hour} {
 		file := filepath.Join(t.TempDir(), "web.yaml")
@@ -262,7 +262,7 @@ func TestManifestsThatAreBrokenAreReadOnce(t *testing.T) {
 	w.check()
 	broken := w.broken
 	w.check()
-	if w.broken == nil || w.broken != broken { //nolint:errorlint // the very error of one reading is what is asked for
+	if w.broken == nil || w.broken != broken { //nolint:errorlint // the very error of one reading is compared
 		t.Errorf("read again: %v after %v", w.broken, broken)
 	}
 	if log.count("the last state stays") != 1 || names(s.State()) != "web.shop" {

@@ -60,8 +60,8 @@ func TestMemory(t *testing.T) {
 // replaced.
 const relistCeiling = 1.5
 
-// A list that is under way stands beside the state that is served. It holds items, not objects, and shares with the
-// state what did not change. What the garbage collector had not collected yet is not counted here.
+// A list that is under way stands beside the served state. It holds items, not objects, and shares unchanged ones with
+// the state. Garbage that was not collected yet is not counted here.
 func TestMemoryOfRelist(t *testing.T) {
 	tier.All(t)
 	s, err := New(Config{Manifests: []string{t.TempDir()}, Index: index.Options{ClusterNames: true}})

@@ -10,7 +10,7 @@ import (
 	"unsafe"
 )
 
-// performance is the document whose figures the tests here hold against the code.
+// performance is the document with the figures that are tested here.
 const performance = "../docs/benchmarks/memory.md"
 
 func performanceText(t *testing.T) string {
@@ -54,7 +54,7 @@ func parts(t *testing.T) (rows [][3]float64, sum float64) {
 	return rows, number(total[1])
 }
 
-// The document's parts sum up to what it says, which TestMemory compares with what the largest clusterset takes.
+// The document's parts sum up to its sum, which TestMemory compares with the memory of the largest clusterset.
 func TestStatedParts(t *testing.T) {
 	rows, stated := parts(t)
 	sum := 0.

@@ -73,8 +73,8 @@ func start(t *testing.T, cfg Config) *running {
 	return startAfter(t, cfg, nil)
 }
 
-// startAfter runs a Store that has inherited from another one, if that is not nil. It is not known then whose
-// goroutines are alive in the end: the other one has to run longer, and its end is checked.
+// startAfter runs a Store that has inherited from another one, if that is not nil. It does not check goroutines: the
+// other one has to run longer, and its end is checked.
 func startAfter(t *testing.T, cfg Config, old *Store) *running {
 	t.Helper()
 	before := goleak.IgnoreCurrent()

@@ -388,8 +388,8 @@ func TestAllIsDirty(t *testing.T) {
 	}
 }
 
-// Whatever the order of changes, what is kept of them is what a fresh list of the same objects gives, and a relist of
-// it makes nothing dirty.
+// Whatever the order of changes, the kept state is that of a fresh list of the same objects, and a relist of it makes
+// nothing dirty.
 func TestObjectsAgreeWithAList(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	imports, list := testObjects(30)
@@ -584,8 +584,8 @@ func TestWaitingIncludesThePublisher(t *testing.T) {
 	}
 }
 
-// docs/spec/dns.md 6.2: what a state says that it lacks, and the items that it is made of, are of one moment. A list
-// that comes after they were taken is not covered by them.
+// docs/spec/dns.md 6.2: the gaps of a state, and its items, are of one moment. A list that comes later is not covered
+// by them.
 func TestRoundTakesOneMoment(t *testing.T) {
 	manifest := filepath.Join(t.TempDir(), "objects.yaml")
 	write(t, manifest, shopDB)
@@ -826,7 +826,7 @@ func TestConfigOfAServerThatMoved(t *testing.T) {
 	}
 }
 
-// A panic on one object, or on one service, costs what is new of it, not what is served of it or of others
+// A panic on one object, or on one service, costs its new state, not its served state or that of others
 // (docs/spec/dns.md 1.2).
 func TestPanics(t *testing.T) {
 	manifest := filepath.Join(t.TempDir(), "objects.yaml")

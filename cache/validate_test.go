@@ -271,7 +271,7 @@ func TestReadProperty(t *testing.T) {
 	}
 }
 
-// No object that an API server or a manifest can hold may break the validation, or what is built from it.
+// No object of an API server or a manifest may break the validation, or the index that is built from it.
 func FuzzReadImport(f *testing.F) {
 	f.Add("shop", "web", []byte(`{"type":"ClusterSetIP","ips":["10.0.0.1","::1"],"ports":[{"name":"a","port":1}]}`))
 	f.Add("", "", []byte(`null`))

@@ -270,7 +270,8 @@ func TestEqualInAllZones(t *testing.T) {
 func TestBuildsShareNothing(t *testing.T) {
 	http, dns := NewPorts([]Port{{"http", TCP, 80}}), NewPorts([]Port{{"dns", UDP, 53}, {"http", TCP, 80}})
 	imp := NewImport(ImportSpec{Namespace: "shop", Name: "db", Type: Headless})
-	// many and few hosts; several addresses of a host, and none; one address at two hosts; both families; no cluster
+	// many and few hosts; several addresses of a host, or no address; one address at two hosts; both families; no
+	// cluster
 	shapes := [][]SliceSpec{
 		{one("east", "db-0", http, "10.0.0.1", "10.0.0.2"), one("east", "db-1", dns, "10.0.0.2"),
 			one("", "db-2", http, "10.0.0.3")},

@@ -12,7 +12,7 @@ import (
 	"unsafe"
 )
 
-// performance is the document whose figures are tested here.
+// performance is the document with the figures that are tested here.
 const performance = "../../docs/benchmarks/memory.md"
 
 // statedSizes reads the rows of the document that begin with "| `index.NAME` | OCTETS | BLOCK |", by name.
@@ -74,8 +74,8 @@ func heapAfter(build func() any) float64 {
 	return float64(after) - float64(before)
 }
 
-// synthesize builds so many services: Headless ones with so many endpoints in each of three clusters, or, with none,
-// those with a VIP. It returns the index alone, or with the slices that a server keeps too.
+// synthesize builds so many services: Headless ones with so many endpoints in each of three clusters, or, with 0, those
+// with a VIP. It returns the index alone, or with the slices that a server keeps too.
 func synthesize(services, endpoints int, withSlices bool) any {
 	edit, all := new(Index).Edit(), [][]*Slice{}
 	ports := NewPorts([]Port{{"http", TCP, 80}})
