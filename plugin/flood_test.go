@@ -30,7 +30,7 @@ func TestFloodOfNames(t *testing.T) {
 			}
 		}
 	}
-	flood(1_000) // what is allocated once
+	flood(1_000) // allocations that happen once
 	memory, series := inUse(), timeSeries(t)
 	flood(30_000)
 	// Names and clients alone would be 3 MB.

@@ -109,7 +109,7 @@ type server struct {
 	client  string // the address of all clients; "" for another one each time
 }
 
-// serve starts a server whose objects are manifests. It answers when serve returns, and stops with the test.
+// serve starts a server with manifests as its objects. It answers when serve returns, and stops with the test.
 func serve(t testing.TB, s setup) server {
 	t.Helper()
 	config := plugin.ParsedT(t, s.zones, s.corefile)

@@ -24,8 +24,8 @@ type broken struct {
 
 func (b *broken) WriteMsg(*dns.Msg) error { return b.err }
 
-// docs/spec/dns.md 5: a reply that cannot be packed is an error, and the client gets SERVFAIL from the server. One
-// that the client does not take is not an error: clients that hang up must not fill the log.
+// docs/spec/dns.md 5: a reply that cannot be packed is an error, and the client gets SERVFAIL from the server. A reply
+// that the client does not take is no error: clients that hang up must not fill the log.
 func TestWriteFails(t *testing.T) {
 	s := serve(t, setup{zones: []string{"clusterset.local"}})
 	for _, tt := range []struct {

@@ -168,7 +168,7 @@ func checkMiss(t *testing.T, s server, z records, exist []string, miss string) {
 type client struct {
 	name  string
 	tcp   bool
-	size  uint16 // of the OPT record, 0 for none
+	size  uint16 // of the OPT record; 0 without one
 	limit int
 	opt   []dns.EDNS0
 }
@@ -382,7 +382,7 @@ func glueOf(t *testing.T, s server, z records, targets map[string]bool) (all map
 	return all, true
 }
 
-// large is a service whose RRset fits no message.
+// large is a service with an RRset that fits no message.
 var large = func() []string {
 	v4 := "EndpointSlice  shop/db  cluster: east"
 	v6 := "EndpointSlice  shop/db  cluster: east"
@@ -430,7 +430,7 @@ func TestLargeAnswersMove(t *testing.T) {
 	}
 }
 
-// hosts is a service of n hosts whose names have the same length.
+// hosts is a service of n hosts with names of equal length.
 func hosts(n int) []string {
 	line := "EndpointSlice  shop/db  cluster: east"
 	for i := range n {
