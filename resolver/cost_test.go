@@ -98,7 +98,7 @@ func dualStackPacked(name string, typ index.Type, endpoints int) (*index.Import,
 	return index.NewImport(index.ImportSpec{Namespace: "shop", Name: name, Type: typ, Ports: ports}), list
 }
 
-// docs/spec/dns.md 5: the cost of an answer is in proportion to what is sent. Here 20 records are read, as the plugin
+// docs/spec/dns.md 5: the cost of an answer is in proportion to its records. Here 20 records are read, as the plugin
 // reads them; the number of allocations is the same with 10 and with 10,000 endpoints.
 func TestAllocations(t *testing.T) {
 	buf := make([]byte, 0, 256)

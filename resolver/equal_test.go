@@ -10,7 +10,7 @@ import (
 )
 
 // equalShows are the laws of Equal. Services that are Equal have the same answers to the last record. The reverse holds
-// for Headless services whose hosts all have names, and for services with a VIP alone (docs/spec/dns.md 5: an equal
+// for Headless services with names for all hosts, and for services with a VIP alone (docs/spec/dns.md 5: an equal
 // update does not move the serial).
 func equalShows(t *testing.T, before, after objects) {
 	before.imports, after.imports = before.imports[:1], after.imports[:1]

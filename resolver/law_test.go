@@ -19,8 +19,8 @@ import (
 // cases is the number of random sets of objects that a law is checked on; the fuzz targets try any others.
 var cases = tier.Size(75, 300)
 
-// eachCase checks a law on random objects. A failure has the seed. What a law calls for each question does without
-// t.Helper, which would take half of the time.
+// eachCase checks a law on random objects. A failure has the seed. Calls for each question do without t.Helper, which
+// would take half of the time.
 func eachCase(t *testing.T, law func(t *testing.T, objs objects)) {
 	for seed := range uint64(cases) {
 		objs := newObjects(randomEntropy(seed, 40+int(seed%300)))
@@ -243,7 +243,7 @@ func FuzzFind(f *testing.F) {
 		_, exists := newReference(objs)[name]
 		tooLong := objs.serve.MaxName > 0 && len(name) > objs.serve.MaxName
 		if strings.Contains("."+name+".", "..") && name != "" || tooLong {
-			return // no name, or none that a message can hold
+			return // no name, or too long for a message
 		}
 		if got := n.Kind != resolver.None; got != exists {
 			t.Errorf("Find(%q) exists: %v, want %v\n%s", name, got, exists, objs)
@@ -322,7 +322,7 @@ func capShowsAll(t *testing.T, objs objects) {
 	for name, own := range newReference(objs) {
 		for qtype, forms := range own {
 			if len(forms) != 1 || len(forms[0]) < 2 {
-				continue // where clusters answer in rotation, what is shown depends on it
+				continue // where clusters answer in rotation, the selection depends on it
 			}
 			for limit := 1; limit <= len(forms[0]) && limit < 4; limit++ {
 				o := objs.serve

@@ -67,7 +67,7 @@ func isPointedTo(n *resolver.Name, address string) bool {
 func TestPointersAreConfirmed(t *testing.T) { eachCase(t, pointersAreConfirmed) }
 
 func FuzzPointersAreConfirmed(f *testing.F) {
-	f.Add(randomEntropy(1662, 202)) // a cluster whose name is that of a host in another
+	f.Add(randomEntropy(1662, 202)) // a cluster with the name of a host in another
 	fuzz(f, pointersAreConfirmed)
 }
 
@@ -103,7 +103,7 @@ func TestPointersAreBounded(t *testing.T) {
 	}
 }
 
-// hostsAt is an index of one service, all of whose hosts have one address.
+// hostsAt is an index of one service with one address for all hosts.
 func hostsAt(n int) *index.Index {
 	sl := sliceObject{cluster: "west"}
 	for i := range n {

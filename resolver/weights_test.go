@@ -11,8 +11,8 @@ import (
 	"github.com/miekg/dns"
 )
 
-// docs/spec/dns.md 3.2: over any minutes each cluster answers as often as its weight says, none for long without a
-// break, and A and AAAA have the same one.
+// docs/spec/dns.md 3.2: over any minutes each cluster answers as often as its weight says, without long breaks, and A
+// and AAAA have the same one.
 func TestWeights(t *testing.T) {
 	for _, tt := range []struct {
 		weights map[string]int

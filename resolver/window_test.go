@@ -13,7 +13,7 @@ import (
 	"github.com/miekg/dns"
 )
 
-// dualStack is a service of two clusters whose hosts have perHost addresses of each family, in as many slices.
+// dualStack is a service of two clusters with hosts that have perHost addresses of each family, in as many slices.
 func dualStack(typ index.Type, hosts, perHost int) objects {
 	imp := importObject{namespace: "shop", name: "db", typ: typ}
 	for c, id := range []string{"east", "west"} {
@@ -53,7 +53,7 @@ func hostsOf(a resolver.Answer) map[string]bool {
 	return hosts
 }
 
-// docs/spec/dns.md 5: what is shown of a capped answer changes once a second, so that A and AAAA asked together come
+// docs/spec/dns.md 5: the selection of a capped answer changes once a second, so that A and AAAA asked together come
 // from the same endpoints, whatever their rotation is.
 func TestPartsOfBothFamiliesAgree(t *testing.T) {
 	for _, typ := range []index.Type{index.Headless, index.ClusterSetIP} {
@@ -130,8 +130,8 @@ func TestPartsCoverLargeAnswers(t *testing.T) {
 	}
 }
 
-// docs/spec/dns.md 5: a capped answer, and what is left of one that does not fit, has records of all clusters, each as
-// many as its size suggests.
+// docs/spec/dns.md 5: a capped answer, and the rest of one that does not fit, has records of all clusters, each as many
+// as its size suggests.
 func TestPartsAreOfAllClusters(t *testing.T) {
 	objs := dualStack(index.Headless, 200, 1) // 200 hosts each in east and west
 	x := newIndex(objs)
