@@ -221,7 +221,7 @@ func sameObjects(t *testing.T, when string, got, want map[string]string) {
 // A crash lets a number of writes through, to broker and member together; every later request fails.
 type crash struct {
 	left atomic.Int64
-	of   string // count only writes whose path contains this
+	of   string // count only writes with this in their path
 }
 
 func (c *crash) wrap(config *rest.Config) *rest.Config {

@@ -78,7 +78,7 @@ func (in *joinInput) admit() (Admission, error) {
 	return a, err
 }
 
-// TestBadJoins: if a cluster cannot join, the error says why and what to do.
+// TestBadJoins: if a cluster cannot join, the error has the reason and the remedy.
 func TestBadJoins(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -163,7 +163,7 @@ func TestBadJoins(t *testing.T) {
 	}
 }
 
-// TestAdmission: what a cluster is admitted with that says nothing itself, and one that moves to another broker.
+// TestAdmission: the admission of a cluster without values of its own, and of one that moves to another broker.
 func TestAdmission(t *testing.T) {
 	in := joinInputs()
 	in.options.VIPCIDR = VIPAuto

@@ -67,7 +67,7 @@ status: {addresses: [{type: InternalIP, address: 192.0.2.1}]}
 `, name, cidr)
 }
 
-// undeclaredPods: Nodes name the IPv4 network of Pods, which have IPv6 addresses, too. join says so before its first
+// undeclaredPods: Nodes name the IPv4 network of Pods, which have IPv6 addresses, too. join reports it before its first
 // write, and status until that network is declared. docs/spec/install.md 3.
 func undeclaredPods(t *testing.T, onBroker, east *controlplane.ControlPlane, o StatusOptions) {
 	apply(t, east, nodeWith("a", "10.9.0.0/24")+"---"+pod("db-0", "10.9.0.5", "fd00:9::5"))
@@ -140,7 +140,7 @@ func checkIsKept(t *testing.T, east *controlplane.ControlPlane, o StatusOptions)
 	}
 }
 
-// unreadPods: without the right to list Pods, status says what it does not know.
+// unreadPods: without the right to list Pods, status reports the gap.
 func unreadPods(t *testing.T, east *controlplane.ControlPlane, o StatusOptions) {
 	apply(t, east, `
 apiVersion: rbac.authorization.k8s.io/v1

@@ -37,7 +37,7 @@ func withRegion(region string) JoinOptions {
 	return o
 }
 
-// regionOf returns the region that a cluster says it is in, "" without one.
+// regionOf returns the region that a cluster publishes, or "".
 func regionOf(t *testing.T, c *controlplane.ControlPlane) string {
 	t.Helper()
 	o, err := openReader(t, c).find(t.Context(), localState{aboutVersion: "v1beta1"}.property(about.RegionName, ""))

@@ -257,7 +257,7 @@ func takenImports(t *testing.T, onBroker, east *controlplane.ControlPlane, west 
 }
 
 // outdatedKind: the controller waits for a CRD, and so its heartbeat has expired (docs/spec/controller.md 5.3). That is
-// the cause, and exports that can be read are counted.
+// the cause, and readable exports are counted.
 func outdatedKind(t *testing.T, east *controlplane.ControlPlane, o StatusOptions) {
 	export := `{apiVersion: multicluster.x-k8s.io/v1alpha1, kind: ServiceExport, metadata: {name: db, namespace: default}}`
 	if err := east.ApplyYAML(t.Context(), []byte(export)); err != nil {
@@ -615,8 +615,8 @@ func TestStatusVersions(t *testing.T) {
 	}
 }
 
-// sets changes the CRDs and policies of broker and member: nothing newer is overwritten, and status reports what is not
-// as it is written here. docs/spec/controller.md 7.7.
+// sets changes the CRDs and policies of broker and member: nothing newer is overwritten, and status reports the
+// differences. docs/spec/controller.md 7.7.
 func sets(t *testing.T, onBroker, east *controlplane.ControlPlane) {
 	change := func(c *controlplane.ControlPlane, r schema.GroupVersionResource, name, patch string) {
 		t.Helper()

@@ -18,7 +18,7 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
-// endWithoutEmptying takes the finalizer of a namespace away and leaves what is in it.
+// endWithoutEmptying takes the finalizer of a namespace away and leaves its objects.
 func endWithoutEmptying(t *testing.T, c *controlplane.ControlPlane, name string) {
 	t.Helper()
 	all := c.Dynamic().Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"})
@@ -33,9 +33,9 @@ func endWithoutEmptying(t *testing.T, c *controlplane.ControlPlane, name string)
 	})
 }
 
-// TestUninstallRemovesImports: imports whose namespace does not exist any more, which the API server keeps while the
-// policy about the controller exists, are a warning of leave, and uninstall deletes them. So does it with imports that
-// the controller wrote after leave has looked.
+// TestUninstallRemovesImports: imports in a missing namespace, which the API server keeps while the policy about the
+// controller exists, are a warning of leave, and uninstall deletes them. So does it with imports that the controller
+// wrote after leave has looked.
 func TestUninstallRemovesImports(t *testing.T) {
 	tier.All(t)
 	all := startControlPlanes(t, 2)

@@ -13,8 +13,8 @@ import (
 	"github.com/clusterset-dns/clusterset/admin/verify"
 )
 
-// TestVerifyNamesRights: what verify says of a right that is missing, in an error, in the evidence of a check and of
-// what is left, has its verb, its resource and the manifest.
+// TestVerifyNamesRights: verify names a missing right, in an error, in the evidence of a check and in the rest, by its
+// verb, its resource and the manifest.
 func TestVerifyNamesRights(t *testing.T) {
 	kubeconfig, err := startControlPlanes(t, 1)[0].UserKubeconfig("verifier")
 	if err != nil {

@@ -179,7 +179,7 @@ func TestCrash(t *testing.T) {
 			}
 		}
 	}
-	// crashes reports whether a call was interrupted after n writes whose path contains of.
+	// crashes reports whether a call was interrupted after n writes with of in their path.
 	crashes := func(what string, n int, of string, call func(*crash) error) bool {
 		t.Helper()
 		c := crash{of: of}
@@ -357,7 +357,7 @@ func TestRemove(t *testing.T) {
 		if _, err := Remove(t.Context(), c.wrap(onBroker.Config()), "east", leaveOptions()); !errors.Is(err, errCrash) {
 			t.Fatalf("remove: %v, want a crash", err)
 		}
-		if n == 3 { // what is left without a Member is found by its names
+		if n == 3 { // the rest without a Member is found by its names
 			if err := onBroker.Dynamic().Resource(memberResource).Delete(t.Context(), "east",
 				metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)
@@ -417,7 +417,7 @@ func TestRemove(t *testing.T) {
 	removeUndecodable(t, onBroker, east)
 }
 
-// A cluster whose Member does not decode can be removed, and can leave.
+// A cluster with a Member that does not decode can be removed, and can leave.
 func removeUndecodable(t *testing.T, onBroker, east *controlplane.ControlPlane) {
 	t.Helper()
 	spoilMember(t, onBroker, east)

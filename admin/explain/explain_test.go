@@ -110,8 +110,8 @@ func away(in *Input) {
 	in.Here.Slices = present([]*discoveryv1.EndpointSlice(nil))
 }
 
-// docs/spec/explain.md 2: what test/suites/explain cannot seed with the rights and policies that are shipped, and what
-// is a warning.
+// docs/spec/explain.md 2: faults that test/suites/explain cannot seed with the shipped rights and policies, and
+// warnings.
 func TestVerdict(t *testing.T) {
 	invalid := func(reason string) metav1.Condition {
 		return metav1.Condition{Type: "Valid", Status: metav1.ConditionFalse, Reason: reason, Message: "m"}
@@ -370,7 +370,7 @@ func TestSelection(t *testing.T) {
 	}
 }
 
-// docs/spec/explain.md 3: a server that has records while the objects have none is named.
+// docs/spec/explain.md 3: a server with records is named where the objects have no records.
 func TestOldAnswer(t *testing.T) {
 	w := walk{in: input(), target: Target{Service: "db"}, expected: expectation{known: true}}
 	if f := w.compare(&Reply{Values: []string{"10.1.0.9"}}, "NOERROR"); f.code != reason.DNSOldAnswer {

@@ -10,7 +10,7 @@ import (
 
 const testJWT = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJzeXN0ZW0ifQ.c2lnbmF0dXJl"
 
-// Texts without credentials stay as they are: what is lost of them is lost for people who look for a fault.
+// Texts without credentials stay unchanged: people who look for a fault need them.
 func TestText(t *testing.T) {
 	for in, want := range map[string]string{
 		"token: " + testJWT:                                                         "token: <redacted>",

@@ -184,7 +184,7 @@ func TestReply(t *testing.T) {
 	}
 }
 
-// What was said at an address tells a lost way from an address that two clusters use.
+// The reply at an address tells a lost way from an address that two clusters use.
 func TestConnection(t *testing.T) {
 	q := Question{From: "east", Kind: Headless, Family: "IPv6", Says: "run east"}
 	for _, tt := range []struct {

@@ -131,7 +131,7 @@ func desired(addresses ...string) Desired {
 
 const target = "10.96.0.53"
 
-// TestGolden: for each kind of cluster, what is found and what changes; a second run finds it wired, a new address
+// TestGolden: for each kind of cluster, the findings and the changes; a second run finds it wired, a new address
 // updates it, and undo leaves the objects as they were, octet by octet.
 func TestGolden(t *testing.T) {
 	manifests, err := filepath.Glob("testdata/*.yaml")
@@ -236,7 +236,7 @@ func withCorefile(t *testing.T, text string) Objects {
 
 const standard = ".:53 {\n    kubernetes cluster.local\n    forward . /etc/resolv.conf\n    reload\n}\n"
 
-// TestCorefiles: what is left alone, and what the block looks like for unusual server blocks.
+// TestCorefiles: the parts left alone, and the block for unusual server blocks.
 func TestCorefiles(t *testing.T) {
 	for _, tt := range []struct {
 		name, text string
@@ -353,7 +353,7 @@ func TestObstacles(t *testing.T) {
 	}
 }
 
-// TestUpdater: the EKS add-on may write the Corefile again, which a warning says.
+// TestUpdater: the EKS add-on may write the Corefile again; there is a warning.
 func TestUpdater(t *testing.T) {
 	o := load(t, "eks.yaml")
 	o.ConfigMaps[0].SetManagedFields([]metav1.ManagedFieldsEntry{{
@@ -452,8 +452,8 @@ func TestStubDomains(t *testing.T) {
 	}
 }
 
-// TestInProcessBehindNodeLocal: the node cache asks the cluster's DNS server, through the Service whose address it does
-// not listen on.
+// TestInProcessBehindNodeLocal: the node cache asks the cluster's DNS server, through the Service with the address that
+// it does not listen on.
 func TestInProcessBehindNodeLocal(t *testing.T) {
 	all := Find(load(t, "nodelocal.yaml"), Desired{Zone: DefaultZone, InProcess: true})
 	if len(all) != 2 || all[1].Apply == nil || all[1].Apply.New != `{"clusterset.local": ["10.96.0.11"]}` {
