@@ -8,7 +8,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker"
 )
 
-// docs/spec/selection.md 6: which weights are valid. The error has the bad value and what is wanted.
+// docs/spec/selection.md 6: valid and invalid weights. The error has the bad value and the wanted form.
 func TestParseWeights(t *testing.T) {
 	var many []string
 	for i := range broker.MaxWeights + 1 {

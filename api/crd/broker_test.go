@@ -24,8 +24,8 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/tier"
 )
 
-// TestBroker installs the definitions on a real API server. What it rejects the code must reject too, and the other way
-// round, lest a record lands on the broker that every member ignores.
+// TestBroker installs the definitions on a real API server. It and the code must reject the same values, lest a record
+// lands on the broker that every member ignores.
 func TestBroker(t *testing.T) {
 	c := controlplane.StartT(t, controlplane.Options{CRDs: [][]byte{crd.ExportedServices, crd.Inventories, crd.Members}})
 	client := brokerClient(t, c)

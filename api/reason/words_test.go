@@ -46,7 +46,7 @@ func TestSay(t *testing.T) {
 	}
 }
 
-// What ends with brackets and has no code in them is text.
+// Text that ends with brackets without a code is text.
 func TestSplit(t *testing.T) {
 	for text, want := range map[string][]string{
 		"":                                   {"", ""},
