@@ -28,13 +28,13 @@ import (
 // A rejecting stands before an API server and rejects one write, with an error that has no remedy.
 type rejecting struct {
 	kubeconfig string
-	left       atomic.Int64 // writes that succeed until the next one is rejected; less than 0 if none is
+	left       atomic.Int64 // writes that succeed until the next one is rejected; less than 0: all succeed
 	count      atomic.Int64 // writes that succeeded
 }
 
 const rejected = "the test rejects this write"
 
-// failure is an error that says which write of which object it is about.
+// failure is an error that names the write and its object.
 var failure = regexp.MustCompile(`^error: .*\b(apply|create|update|delete|delete all|issue a token for|write) \S+.*: .*` + rejected)
 
 func reject(t *testing.T, c *controlplane.ControlPlane) *rejecting {
@@ -81,9 +81,9 @@ current-context: a
 	return r
 }
 
-// TestAgain rejects one write of a command, in the middle or the last one. The command says which object it was about
-// and that it can be run again, and a second run leads to the objects of a run that nothing has disturbed. TestCrash in
-// package admin goes through all writes of join and leave.
+// TestAgain rejects one write of a command, in the middle or the last one. The command names the object and says that
+// it can be run again, and a second run leads to the objects of an undisturbed run. TestCrash in package admin goes
+// through all writes of join and leave.
 func TestAgain(t *testing.T) {
 	tier.All(t)
 	hub := controlplane.StartT(t, controlplane.Options{CRDs: [][]byte{}})

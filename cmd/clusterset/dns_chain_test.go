@@ -19,8 +19,9 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
-// A chain starts real DNS servers with the configurations that the commands have written. What they cannot have on one
-// machine without root is replaced: port 53, cluster IPs, files of the Pod and the API server inside of the cluster.
+// A chain starts real DNS servers with the configurations that the commands have written. Parts that are impossible on
+// one machine without root are replaced: port 53, cluster IPs, files of the Pod and the API server inside of the
+// cluster.
 type chain struct {
 	bin, kubeconfig string
 	manifests       string // folder of the objects that the DNS server of the clusterset answers from

@@ -12,7 +12,7 @@ type late struct{ context.Context }
 
 func (late) Deadline() (time.Time, bool) { return time.Now().Add(-time.Second), true }
 
-// The error of a request that the deadline stops says that the time is up, whatever the client calls it.
+// The error of a request that the deadline stops reports the deadline, whatever the client calls it.
 func TestPollDeadline(t *testing.T) {
 	refused := errors.New("rate: Wait(n=1) would exceed context deadline")
 	check := func(context.Context) (bool, error) { return false, refused }

@@ -26,8 +26,7 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 )
 
-// planted are credentials of the forms that are found by place, by name and by value. None of them may be in an
-// archive.
+// planted are credentials of the forms that are found by place, by name and by value. An archive may not have them.
 var planted = []string{
 	"hunter2-secret", "hunter2-string", "hunter2-config", "hunter2-corefile", "hunter2-applied", "hunter2-annotation",
 	"hunter2-env", "hunter2-arg",
@@ -179,8 +178,8 @@ func plantsOnBroker(t *testing.T, hub *controlplane.ControlPlane) (undo func()) 
 	}
 }
 
-// servesMetrics starts what a Pod with metrics is, at an address of this machine that the API server sends requests of
-// users to: one that is not on loopback. It returns "" if this machine has none.
+// servesMetrics stands in for a Pod with metrics, at an address of this machine that the API server sends requests of
+// users to: one that is not on loopback. It returns "" if this machine has no such address.
 func servesMetrics(t *testing.T) (address, port string) {
 	t.Helper()
 	all, err := net.InterfaceAddrs()

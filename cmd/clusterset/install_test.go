@@ -93,8 +93,8 @@ func reserve(t *testing.T) string {
 // held is the tag of an image that the cluster cannot pull.
 const held = "held"
 
-// rollOut says in the status of a Deployment that its new Pods run, as kube-controller-manager does, unless their image
-// is one that cannot be pulled. That the programs serve, a join sees by itself.
+// rollOut sets the status of a Deployment with its new Pods, as kube-controller-manager does, unless their image cannot
+// be pulled. A join itself sees whether the programs serve.
 func (d *node) rollOut(ctx context.Context, name string) {
 	deployments := d.Dynamic().Resource(schema.GroupVersionResource{Group: "apps", Version: "v1",
 		Resource: "deployments"}).Namespace(system)
@@ -358,7 +358,7 @@ func TestInstall(t *testing.T) {
 	}
 	verifies(t, east, west)
 	remembers(t, east, join(east, "east"))
-	joinsAgain(t, east, join(east, "east", "--ask=127.0.0.1:1")) // a slow answer would be a problem, and none is not
+	joinsAgain(t, east, join(east, "east", "--ask=127.0.0.1:1")) // only a slow answer would be a problem
 	leaveNothing(t, hub, []*node{east, west}, before)
 }
 
@@ -399,7 +399,7 @@ func asInstaller(t *testing.T, hub *controlplane.ControlPlane, d *node, args []s
 	return append(slices.Clone(args), "--broker-kubeconfig="+onHub, "--kubeconfig="+onMember)
 }
 
-// cannotInstall: what is wrong with the flags is found before the first write.
+// cannotInstall: faults in the flags are found before the first write.
 func cannotInstall(t *testing.T, join []string) {
 	t.Helper()
 	for _, tt := range []struct{ flag, want string }{
@@ -421,7 +421,7 @@ func cannotInstall(t *testing.T, join []string) {
 	}
 }
 
-// showsNoToken: a credential is in none of what was printed.
+// showsNoToken: the output has no credential.
 func showsNoToken(t *testing.T, d *node, out string) {
 	t.Helper()
 	token, err := base64.StdEncoding.DecodeString(field(d.get(t.Context(), "", "secrets", system, "clusterset-broker"),
@@ -431,7 +431,7 @@ func showsNoToken(t *testing.T, d *node, out string) {
 	}
 }
 
-// heldPod is a Pod of Deployment clusterset-dns whose image cannot be pulled.
+// heldPod is a Pod of Deployment clusterset-dns with an image that cannot be pulled.
 const heldPod = `
 apiVersion: v1
 kind: Pod

@@ -327,7 +327,7 @@ metadata:
 spec: {ports: [{port: 5432}]}
 `
 
-// reconciled is an export whose conditions a controller has set.
+// reconciled is an export with conditions of a controller.
 const reconciled = `
 apiVersion: multicluster.x-k8s.io/v1beta1
 kind: ServiceExport
@@ -412,7 +412,7 @@ func TestCommands(t *testing.T) {
 	t.Run("uninstall", func(t *testing.T) { uninstalls(t, hub, east, member, broker, before) })
 }
 
-// gone is nil if err, of a get, says that the object does not exist.
+// gone is nil if err, of a get, means that the object does not exist.
 func gone(err error) error {
 	switch {
 	case apierrors.IsNotFound(err):

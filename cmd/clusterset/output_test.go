@@ -11,7 +11,7 @@ import (
 	"github.com/clusterset-dns/clusterset/admin"
 )
 
-// An error after the first write says that what is written stays; the steps are printed then, whatever the format.
+// An error after the first write says that earlier writes stay; the steps are printed then, in all formats.
 func TestRest(t *testing.T) {
 	written, same := admin.Step{Action: admin.Created, Kind: "Member", Name: "east"},
 		admin.Step{Action: admin.Unchanged, Kind: "Member", Name: "west"}

@@ -68,7 +68,8 @@ func watches(t *testing.T, member string) {
 	want(t, exitOK, nil, "unexport", "db", member, "-n", "shop", "--wait=false")
 }
 
-// On a terminal each state covers the one before: each line erases the rest of its own, and the last one what is below.
+// On a terminal each state covers the one before: each line erases the rest of its own, and the last one the lines
+// below.
 func TestRedraw(t *testing.T) {
 	var out, errOut bytes.Buffer
 	s := &statusCommand{factory: &factory{IOStreams: genericiooptions.IOStreams{Out: &out, ErrOut: &errOut}}}

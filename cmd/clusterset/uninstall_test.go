@@ -145,11 +145,11 @@ func nothingLeft(t *testing.T, c *controlplane.ControlPlane, before map[string]b
 // uninstalls removes everything from a cluster that has left and then from the broker. before is what both had at
 // first. docs/spec/operations.md 6.
 func uninstalls(t *testing.T, hub, east *controlplane.ControlPlane, member, broker string, before [2]map[string]bool) {
-	// What a verify that was killed has left.
+	// The rest of a killed verify.
 	if err := east.ApplyYAML(t.Context(), []byte(leftByVerify)); err != nil {
 		t.Fatal(err)
 	}
-	// What a whole installation has besides.
+	// The other parts of a whole installation.
 	for _, manifest := range [][]byte{deploy.ControllerRBAC, deploy.DNSRBAC, deploy.AllInOneRBAC} {
 		if err := east.ApplyYAML(t.Context(), manifest); err != nil {
 			t.Fatal(err)

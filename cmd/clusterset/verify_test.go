@@ -92,7 +92,7 @@ func verifies(t *testing.T, east, west *node) {
 	want(t, exitError, []string{"error: --dns-server=north=10.0.0.1: want CONTEXT=ADDRESS[:PORT]"},
 		with("--dns-server=north=10.0.0.1")...)
 
-	// What is left of a run that was killed goes with the next one, what belongs to another run stays.
+	// The rest of a killed run goes with the next one; parts of another run stay.
 	east.leftover(t, "clusterset-verify-old", time.Now().Add(-time.Minute))
 	west.leftover(t, "clusterset-verify-young", time.Now().Add(time.Hour))
 	noPods := with("--no-pods", "--dns-server=east="+east.resolver, "--dns-server=west="+west.resolver)
