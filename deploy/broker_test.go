@@ -384,7 +384,7 @@ func TestBrokerWrites(t *testing.T) {
 		write   write
 		refused string
 	}{
-		// What it does every day.
+		// Its daily writes.
 		{"export record", write{object: fresh(func(*v1alpha1.ExportedService) {})}, ""},
 		{"export record, again", write{verb: "update", object: current(record(nil), v1alpha1.ExportedServices)}, ""},
 		{"withdraw export record", write{verb: "delete", object: record(nil)}, ""},
@@ -408,7 +408,7 @@ func TestBrokerWrites(t *testing.T) {
 			Spec:     authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "get"}},
 		}}, ""},
 
-		// What belongs to others.
+		// Objects of others.
 		{"someone else's record", write{verb: "update", object: current(inWest(record(nil)), v1alpha1.ExportedServices)},
 			nothingElse},
 		{"record in someone else's namespace", write{object: inWest(fresh(func(*v1alpha1.ExportedService) {}))}, nothingElse},
@@ -425,7 +425,7 @@ func TestBrokerWrites(t *testing.T) {
 			nothingElse},
 		{"kube-system", write{object: configMap("kube-system")}, nothingElse},
 
-		// What is nobody's.
+		// Objects of nobody.
 		{"its Member", write{verb: "update", object: member("east",
 			func(m *v1alpha1.Member) { m.Spec.VIPCIDR = "243.0.0.0/8" })}, nothingElse},
 		{"a Member", write{object: member("east", func(m *v1alpha1.Member) {
@@ -449,7 +449,7 @@ func TestBrokerWrites(t *testing.T) {
 		{"another Lease", write{object: lease("east", "leader")}, onlyLease},
 		{"another token", write{object: tokenRequest(east), name: "other", subresource: "token"}, ownToken},
 
-		// What does not fit, in an inventory.
+		// Bad values, in an inventory.
 		{"someone else's inventory", write{object: inWest(inventory("3f", nil))}, nothingElse},
 		{"inventory: label", write{object: inventory("3e", func(
 			i *v1alpha1.Inventory) {
@@ -459,7 +459,7 @@ func TestBrokerWrites(t *testing.T) {
 			func(i *v1alpha1.Inventory) { i.Annotations = map[string]string{"a": "b"} })}, bareInventory},
 		{"inventory: name, by the CRD", write{object: inventory("40", nil)}, "has to be 00 to 3f"},
 
-		// What does not fit, in a record.
+		// Bad values, in a record.
 		{"record: source-cluster of another", write{object: fresh(func(
 			r *v1alpha1.ExportedService) {
 			r.Labels[mcsv1beta1.LabelSourceCluster] = "west"
@@ -512,7 +512,7 @@ func TestBrokerWrites(t *testing.T) {
 			r.Labels[mcsv1beta1.LabelSourceCluster] = "west"
 		}), v1alpha1.ExportedServices)}, ownCluster},
 
-		// What does not fit, in a slice.
+		// Bad values, in a slice.
 		{"slice: source-cluster of another", write{object: slice(label(mcsv1beta1.LabelSourceCluster, "west"))}, ownCluster},
 		{"slice: label", write{object: slice(label("tier", "gold"))}, onlyLabels},
 		{"slice: for no valid zone", write{object: slice(label(broker.LabelForZone, "zone a"))}, "a valid label must be"},
@@ -564,7 +564,7 @@ func TestBrokerWrites(t *testing.T) {
 			s.Name, s.Finalizers = "db.shop.0123456789abcdef", []string{"example.org/never"}
 		})}, noOwners},
 
-		// What has no bound, in a heartbeat and in a merged view.
+		// Values without a bound, in a heartbeat and in a merged view.
 		{"heartbeat: its holder", heartbeat(func(l *coordinationv1.Lease) {
 			l.Spec.HolderIdentity = ptr(strings.Repeat("x",
 				256))

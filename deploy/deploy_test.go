@@ -38,7 +38,7 @@ func allCRDs() [][]byte {
 	return append(controlplane.DefaultCRDs(), crd.ExportedServices, crd.Inventories, crd.Members)
 }
 
-// manifests returns the paths of what is to be applied, the namespace first.
+// manifests returns the paths of the manifests, the namespace first.
 func manifests(t *testing.T) []string {
 	t.Helper()
 	paths := []string{"namespace/namespace.yaml"}
@@ -365,7 +365,7 @@ func applyYAML(t *testing.T, c *controlplane.ControlPlane, text []byte) {
 	}
 }
 
-// rejected says what is wrong with the outcome of a write: with a reason given, it has to be rejected with that.
+// rejected returns the fault in the outcome of a write: with a reason given, it has to be rejected with that.
 func rejected(err error, reason string) error {
 	switch {
 	case reason == "" && err != nil:

@@ -27,7 +27,7 @@ import (
 
 var verbs = []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"}
 
-// What each account may do, by name of the resource and in all namespaces. Whatever is not here, it may not.
+// The rights of each account, by name of the resource and in all namespaces. It may do nothing else.
 const (
 	dnsRights = `
 clusterproperties.about.k8s.io: list watch
@@ -362,7 +362,7 @@ func testExportWrites(t *testing.T, c *controlplane.ControlPlane, account string
 	}
 }
 
-// testNamed asks about rights that are bound to a name, and what is next to them.
+// testNamed asks about rights that are bound to a name, and similar ones.
 func testNamed(t *testing.T, dns, controller, both asker) {
 	const leases, secrets, crds = "leases.coordination.k8s.io", "secrets", "customresourcedefinitions.apiextensions.k8s.io"
 	for _, tt := range []struct {
