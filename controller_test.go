@@ -60,7 +60,7 @@ func TestControllerDirectives(t *testing.T) {
 	}
 }
 
-// TestControllerRejects: the error for a bad value has the directive, the value and what is wanted.
+// TestControllerRejects: the error for a bad value has the directive, the value and the wanted form.
 func TestControllerRejects(t *testing.T) {
 	for _, tt := range []struct{ lines, want string }{
 		{"broker f\nvip none 243.0.0.0/8", `Testfile:3 - Error during parsing: vip "243.0.0.0/8" after none: want a network only after cidr`},

@@ -71,7 +71,7 @@ func TestSnapshotOfTwo(t *testing.T) {
 	}
 }
 
-// TestSyncInTheLastMoment: a start whose first sync came just when its time was over does not say that it lacks it.
+// TestSyncInTheLastMoment: a start with its first sync just at the end of its time does not report that it lacks it.
 func TestSyncInTheLastMoment(t *testing.T) {
 	p := instances{ctx: t.Context()}
 	inst := p.create()
