@@ -33,7 +33,7 @@ func (c *Client) Apply(ctx context.Context, obj Object, manager string, subresou
 	return c.do(ctx, target{"apply", k, obj.GetNamespace(), obj.GetName()}, request, obj)
 }
 
-// Patch changes the object with the name of obj by a JSON merge patch and fills obj with what was stored. A resource
+// Patch changes the object with the name of obj by a JSON merge patch and fills obj with the stored object. A resource
 // version in the patch makes another one on the server an error ([k8s.io/apimachinery/pkg/api/errors.IsConflict]). The
 // fields belong to manager if one is given.
 func (c *Client) Patch(ctx context.Context, obj Object, patch []byte, manager ...string) error {
@@ -101,7 +101,7 @@ func (k kind) owned(obj Object, subresource string) ([]byte, error) {
 	return json.Marshal(content)
 }
 
-// dropNulls removes what has no value: it would be owned as if it were one.
+// dropNulls removes null values: manager would own them.
 func dropNulls(value any) {
 	switch v := value.(type) {
 	case map[string]any:

@@ -10,8 +10,8 @@ import (
 	"github.com/clusterset-dns/clusterset/api/logging"
 )
 
-// A Class is what an error means for whoever follows an API server. Everything that this package decides upon an error,
-// and the text of every log line about one, depends on the class alone.
+// A Class is the meaning of an error for those who follow an API server. All decisions of this package about an error,
+// and its log lines, depend on the class alone.
 //
 //	class         cause                                         what follows
 //	OK            no error                                      –

@@ -43,7 +43,7 @@ type Client struct {
 	plain rest.Interface                         // of paths
 }
 
-// unlimited is for lists, watches and server checks: whoever asks pauses by itself, as client-go takes for granted of
+// unlimited is for lists, watches and server checks: their callers pause by themselves, as client-go assumes of
 // watches.
 var unlimited = flowcontrol.NewFakeAlwaysRateLimiter()
 
@@ -196,8 +196,8 @@ func (c *Client) ListMetadata(ctx context.Context, example Object, namespace,
 	return list, target{"list", k, namespace, ""}.wrap(err)
 }
 
-// Create makes obj and fills it with what was stored. An object of that name is an error ([apierrors.IsAlreadyExists]).
-// The fields belong to manager if one is given.
+// Create makes obj and fills it with the stored object. An object of that name is an error
+// ([apierrors.IsAlreadyExists]). The fields belong to manager if one is given.
 func (c *Client) Create(ctx context.Context, obj Object, manager ...string) error {
 	k := kindOf(obj)
 	sent := obj.DeepCopyObject().(Object)
@@ -209,7 +209,7 @@ func (c *Client) Create(ctx context.Context, obj Object, manager ...string) erro
 	return c.do(ctx, target{"create", k, obj.GetNamespace(), obj.GetName()}, request, obj)
 }
 
-// Update replaces an object by obj and fills obj with what was stored. If obj has a resource version, another one on
+// Update replaces an object by obj and fills obj with the stored object. If obj has a resource version, another one on
 // the server is an error ([apierrors.IsConflict]).
 func (c *Client) Update(ctx context.Context, obj Object, manager ...string) error {
 	k := kindOf(obj)

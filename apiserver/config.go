@@ -48,7 +48,7 @@ type WatchOptions struct {
 	Undecodable func(*Undecodable)
 	// Changed is called with the health of the watch after each change of its state or class, in order and under a lock.
 	Changed func(Health)
-	// Contact is marked whenever Health.LastContact moves, if not nil: who has it reads the time without a lock.
+	// Contact, if not nil, is marked whenever Health.LastContact moves: its holder reads the time without a lock.
 	Contact *Contact
 }
 

@@ -115,9 +115,9 @@ func (w *listWatch) markContact() {
 	}
 }
 
-// markChecked notes that the server check found nothing wrong. It counts for a watch that is open: one that cannot be
-// opened has no contact, whatever else the server answers. It returns the proxy of a watch that is stalled. The next
-// watch may be stalled, too: it has no contact until something comes.
+// markChecked notes that the server check passed. It counts for an open watch only: a watch that cannot be opened has
+// no contact. It returns the proxy of a stalled watch. The next watch may be stalled, too: it has no contact until
+// something comes.
 func (w *listWatch) markChecked() *watchProxy {
 	w.mu.Lock()
 	defer w.mu.Unlock()

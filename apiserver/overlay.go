@@ -88,8 +88,8 @@ func indexersOfWrites[T Object](of cache.Indexers) cache.Indexers {
 	return indexers
 }
 
-// Wrote notes what the server made of an object. obj belongs to the overlay from now on. Of two answers that come in
-// the wrong order the later version stays, and a deletion stays against what was written before it.
+// Wrote notes the object in an answer to a write. obj belongs to the overlay from now on. If two answers come in the
+// wrong order the later version stays, and a deletion stays against older writes.
 func (o *Overlay[T]) Wrote(obj T) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -131,7 +131,7 @@ func (w write[T]) outdates(obj T) bool {
 	return VersionNumber(w.obj.GetResourceVersion()) > VersionNumber(obj.GetResourceVersion())
 }
 
-// Deleted notes that an object was deleted. Without a UID whatever has its name now is meant.
+// Deleted notes that an object was deleted. Without a UID any object with its name is meant.
 func (o *Overlay[T]) Deleted(obj T) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -157,7 +157,7 @@ func (o *Overlay[T]) Reset() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.writes.Replace(map[string]any{}, "")
-	o.ended = deletions{} // what was deleted may be there again
+	o.ended = deletions{} // deleted objects may be there again
 }
 
 // Get returns the object with a key, "<namespace>/<name>" or "<name>".

@@ -86,7 +86,7 @@ func (s *Set) Add(example runtime.Object, o WatchOptions) cache.SharedIndexInfor
 }
 
 // AddStore makes a watch that fills store. The store gets every object once it is known to come from the right server;
-// it may be a [ListReader], and whatever else a reflector makes use of.
+// it may be a [ListReader], and have other methods that a reflector uses.
 func (s *Set) AddStore(r Resource, o WatchOptions, store cache.ReflectorStore) {
 	w := newListWatch(s.cfg, s.check, s.versions, r, o)
 	w.reader, _ = store.(ListReader)

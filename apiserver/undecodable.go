@@ -67,7 +67,7 @@ func (d objectDecoder) Decode(
 	return obj, gvk, err
 }
 
-// decodeList returns nil if data is no list, or one of which an item is not even an object.
+// decodeList returns nil if data is no list, or has an item that is not even an object.
 func (d objectDecoder) decodeList(data []byte) *objectList {
 	var raw struct {
 		metav1.TypeMeta
@@ -111,7 +111,7 @@ func newUndecodable(data []byte, err error) *Undecodable {
 			Namespace: raw.Metadata.Namespace, Name: raw.Metadata.Name,
 			UID: raw.Metadata.UID, ResourceVersion: raw.Metadata.ResourceVersion,
 		}},
-		Err: errors.New(logging.Line(err)), // which quotes the bad value, of whatever size
+		Err: errors.New(logging.Line(err)), // which quotes the bad value, of any size
 	}
 }
 
@@ -163,7 +163,7 @@ func (u *undecodables) correct(key string) {
 	}
 }
 
-// end ends a list: of what it does not have, the informer shows soon whether it decodes or is gone.
+// end ends a list: for missing objects, the informer shows soon whether they decode or are gone.
 func (u *undecodables) end() {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -12,8 +12,8 @@ const (
 	// withholdFor is how long no other deletion must follow before one takes effect, and withholdMost how long it waits
 	// for that: the first ones of a mass withdrawal are withheld, too, also where the API server is slow.
 	withholdFor, withholdMost = 3 * time.Second, 10 * time.Second
-	// massLoss is the number of deletions within massPeriod that are a mass withdrawal, whatever their part is. A slow API
-	// server deletes less than ten a second, of which the first are removed before there are so many withheld.
+	// massLoss is the number of deletions within massPeriod that are a mass withdrawal, for any part of all. A slow API
+	// server deletes less than ten a second; the first are removed before there are so many withheld.
 	massLoss, massPeriod = 100, time.Minute
 	// massMost is how long one of a mass withdrawal waits at most: deletions may never end.
 	massMost = 10 * time.Minute
@@ -73,9 +73,9 @@ func (w *Withheld) Drop(key string) {
 	w.mass = w.mass && len(w.keys) > 0
 }
 
-// Release calls remove for each object that is due, and returns how many of a mass withdrawal, which waits for confirm,
-// there were. An object that is there again meanwhile is not lost: who drops it has to wait until remove has returned,
-// and puts it back then.
+// Release calls remove for each object that is due, and returns the size of a mass withdrawal, which waits for confirm.
+// An object that is there again meanwhile is not lost: its drop has to wait until remove has returned, and puts it back
+// then.
 func (w *Withheld) Release(now time.Time, confirm time.Duration, healthy bool, remove func(key string)) (mass int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
