@@ -4,7 +4,7 @@ package cache
 // are followed or shown, no query waits for lists, not even while the API server is unreachable. The lists of s then
 // change what differs. The serial goes on: it moves if DNS shows anything else.
 //
-// While from lists anew after its API server went back in time, what it keeps is of two times: then what it serves is
+// While from lists anew after its API server went back in time, its items are of two times: then its served state is
 // served as it was built, until s has lists of its own. Nothing is inherited if from is not ready, or sees other
 // objects ([Config.SameObjects]).
 //

@@ -90,7 +90,7 @@ func (o *objects) put(kind Kind, it item, at written) {
 	o.signal()
 }
 
-// remove takes out what has the key.
+// remove takes out the item with the key.
 func (o *objects) remove(kind Kind, key string) { o.put(kind, item{key: key}, written{}) }
 
 // replace makes items all that is there in scope, a namespace or "" for all. Only what differs becomes dirty.
@@ -112,7 +112,7 @@ func (o *objects) replace(kind Kind, scope string, items []item) {
 	o.signal()
 }
 
-// list is keys for who does not hold o.mu.
+// list is keys with o.mu taken.
 func (o *objects) list(kind Kind, scope string) []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -362,7 +362,7 @@ func (o *objects) items() (items [kinds][]item) {
 	return items
 }
 
-// A batch is all that was dirty at one moment, with what it takes to build it.
+// A batch is all that was dirty at one moment, with the inputs to build it.
 type batch struct {
 	jobs       []job
 	slices     []*index.Slice // of all jobs, one after the other

@@ -52,7 +52,7 @@ const (
 	BadPortName                  // port name is no label
 	BadProperty                  // value of a ClusterProperty is no id
 	BadWeights                   // an annotation with weights of clusters that is malformed
-	Panicked                     // a fault of this program: what it had before stays
+	Panicked                     // a fault of this program: its earlier state stays
 	reasons
 )
 

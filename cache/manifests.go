@@ -232,7 +232,7 @@ type fileWatch struct {
 
 	latest *manifests               // of the files that were read last
 	seen   stamps                   // of these
-	broken error                    // what was wrong with these
+	broken error                    // the fault in these
 	logged logging.OnChange[string] // the current fault
 }
 

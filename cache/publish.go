@@ -121,7 +121,7 @@ func (p *publisher) round() {
 	}
 }
 
-// publish publishes what was taken.
+// publish publishes the taken changes.
 func (p *publisher) publish(t taken) {
 	if t.restored != nil { // the lists were compared with it: it comes first
 		p.restore(*t.restored)

@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// rejections counts what was rejected, and remembers which objects were logged and when, so that each is logged once,
-// and one that is invalid now and valid then, or comes and goes, is logged once an hour.
+// rejections counts rejections, and remembers which objects were logged and when, so that each is logged once, and an
+// object that changes between valid and invalid, or comes and goes, once an hour.
 type rejections struct {
 	mu     sync.Mutex
 	counts [kinds][reasons]uint64
 	known  [kinds]map[string]rejectedObject // by item key
 	n      int                              // of all known
-	over   int                              // of them, those of which nothing is rejected now
+	over   int                              // of them, those without rejections now
 }
 
 // A rejectedObject holds the rejections of one object. Sets of reasons are bits.
@@ -78,8 +78,8 @@ func (r *rejections) set(kind Kind, key string, after rejectedObject) {
 	r.known[kind][key] = after
 }
 
-// room reports whether one more object can be remembered. It forgets those of which nothing is rejected now, if that
-// makes room. The caller holds r.mu.
+// room reports whether one more object can be remembered. It forgets those without rejections now, if that makes room.
+// The caller holds r.mu.
 func (r *rejections) room() bool {
 	if r.n >= maxKnown && r.over > 0 {
 		for kind := range r.known {

@@ -316,8 +316,8 @@ type taken struct {
 	restored *restored // a snapshot that was read before; nil without one
 }
 
-// take takes all that changed, if it may be shown, with what it lacks: a list that comes a moment later is not covered
-// by the items from before. last is the coverage of the present state.
+// take takes all changes, if they may be shown, and the gaps: a list that comes a moment later is not covered by the
+// items from before. last is the coverage of the present state.
 func (ws *watches) take(last *coverage) (t taken, ok bool) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()

@@ -39,7 +39,7 @@ func (w *watchStore) follow(set *apiserver.Set) {
 	set.AddStore(resources[w.Kind], o, store)
 }
 
-// accept validates one object, and logs what was rejected of it for the first time.
+// accept validates one object, and logs new rejections of it.
 func (w *watchStore) accept(obj any) item {
 	it, rejected := w.read(obj)
 	for _, r := range w.rejections.note(w.Kind, it.key, rejected) {

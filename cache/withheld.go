@@ -17,7 +17,7 @@ import (
 // their owner.
 type withheld struct {
 	cfg     *Config
-	set     *apiserver.Set // nil with manifests, of which nothing is withheld
+	set     *apiserver.Set // nil with manifests, which withhold nothing
 	watches *watches
 	objects *objects
 	shown   *shown

@@ -169,7 +169,7 @@ func (e *endpoints) equal(o *endpoints) bool {
 		e.family[V4].equal(&o.family[V4]) && e.family[V6].equal(&o.family[V6])
 }
 
-// sameCluster compares what follows neither from the hosts nor from the addresses.
+// sameCluster compares the parts that follow neither from hosts nor from addresses.
 func sameCluster(a, b cluster) bool { return a.id == b.id && a.hosts == b.hosts }
 
 func (f *family) equal(o *family) bool {

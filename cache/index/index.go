@@ -11,7 +11,7 @@ import (
 )
 
 // An Index is all services at one moment. It never changes: any goroutine may read it without a lock, and must not
-// write to what it reaches. The zero Index is empty.
+// write to any part of it. The zero Index is empty.
 //
 //	Index ─┬─ namespaces: trie  "shop" ─► how many services
 //	       ├─ nameless:   trie  "db.bank" ─► Import that owns no name, as of a headless service without a ready endpoint
