@@ -2,8 +2,8 @@
 // clusterset export. The rules are in docs/spec/controller.md.
 //
 // [Run] is one instance. Any number of instances may run for one cluster; a Lease elects the leader (package lease),
-// and only the leader writes. This package has the options and puts the parts together; what they do is in the packages
-// below it.
+// and only the leader writes. This package has the options and puts the parts together; the packages below it do the
+// work.
 //
 // A term of leadership, in this order:
 //

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// reviewPeriod is how often parts review what they know.
+// reviewPeriod is the interval of reviews of the known state.
 const reviewPeriod = time.Second
 
 // every calls do once a period, first after one, until ctx ends or do fails.

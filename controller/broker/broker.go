@@ -108,7 +108,7 @@ type Broker struct {
 	rejections logging.OnChangeOf[string, string] // version and reason, by kind and key of the rejected objects
 	heartbeats heartbeats
 	validity   validity
-	self       string // who renews the heartbeat: this process
+	self       string // this process, which renews the heartbeat
 	removal    removal
 	memory     *memory
 	// undecodable has a value when an object was found that does not decode; capacity 1.

@@ -23,7 +23,7 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
-// Handle sets who is notified. It must be called at most once, before Run, and before anything else uses the Broker.
+// Handle sets the handlers. It must be called at most once, before Run, and before anything else uses the Broker.
 func (b *Broker) Handle(h Handlers) { b.handlers = h.complete() }
 
 // Run follows the broker until ctx ends; it then returns nil, and no goroutine that it started is left. It may be

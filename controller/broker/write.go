@@ -22,8 +22,8 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/protocol"
 )
 
-// ApplyRecord makes r the export record of its service in the namespace of this member, with a new stamp, whatever name
-// and namespace r has. A UID or a resource version in r is a precondition.
+// ApplyRecord makes r the export record of its service in the namespace of this member, with a new stamp, for any name
+// and namespace in r. A UID or a resource version in r is a precondition.
 func (b *Broker) ApplyRecord(ctx context.Context, r *v1alpha1.ExportedService) error {
 	r = r.DeepCopy()
 	r.Namespace, r.Name = b.cfg.Namespace, broker.RecordName(r.Spec.Namespace, r.Spec.Name)

@@ -39,7 +39,7 @@ func (x *exporter) headless() bool { return isHeadless(x.service) }
 
 func isHeadless(s *corev1.Service) bool { return s.Spec.ClusterIP == corev1.ClusterIPNone }
 
-// labels are those by which watches of the broker select, and its admission policies check who writes.
+// labels are for the selectors of broker watches, and for the admission policies that check the writer.
 func (x *exporter) labels() map[string]string {
 	return map[string]string{
 		mcsv1beta1.LabelServiceName:   x.service.Name,

@@ -15,9 +15,9 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
-// aggregates publishes merged imports in the broker namespace of this member, of those services of which it has the
-// oldest export (docs/spec/controller.md 2, "aggregate_view"). People read them; no controller imports or watches them.
-// So this remembers what it wrote, after it listed once what earlier instances left.
+// aggregates publishes merged imports in the broker namespace of this member, for the services with its export as the
+// oldest one (docs/spec/controller.md 2, "aggregate_view"). People read them; no controller imports or watches them. So
+// this remembers its writes, after one list of the objects of earlier instances.
 type aggregates struct {
 	broker    *broker.Broker
 	clusterID string

@@ -69,8 +69,8 @@ type Config struct {
 	RequeueNow func(types.NamespacedName)                // as Requeue, as a service that changed
 	Requeue    func(types.NamespacedName)                // reconciles the export of a service again
 	Retry      func(types.NamespacedName, time.Duration) // the same, after a time
-	// RequeueAll reconciles these exports again. The function that it returns reports whether each was reconciled since,
-	// be it that that failed.
+	// RequeueAll reconciles these exports again. The returned function reports whether each was reconciled since, even
+	// if it failed.
 	RequeueAll func([]types.NamespacedName) (tried func() bool)
 }
 
@@ -259,8 +259,9 @@ func (e *Exporter) postpone(svc types.NamespacedName) {
 	e.cfg.Retry(svc, member.UnreadableRetry)
 }
 
-// catchUp asks the API server for what an export needs and the caches lack. The watch of ServiceExports may be ahead of
-// the others: without this, a user who creates everything at once would read for a moment that something is missing.
+// catchUp asks the API server for objects that an export needs and the caches lack. The watch of ServiceExports may be
+// ahead of the others: without this, a user who creates everything at once would read for a moment that something is
+// missing.
 func (e *Exporter) catchUp(ctx context.Context, svc types.NamespacedName) error {
 	m := e.cfg.Member
 	if m.Export(svc) == nil {

@@ -176,7 +176,7 @@ func (v *inventory) runPart(ctx context.Context, part string) {
 		switch pause *= 2; {
 		case err == nil:
 			pause = inventoryPeriod
-		case member.Rejection(err) == "": // a pass, and what it ends, may wait for the part
+		case member.Rejection(err) == "": // a pass, and the end of a silence, may wait for the part
 			pause = min(pause, retryPeriod)
 		}
 		pause = min(pause, inventoryBackoff)

@@ -234,8 +234,8 @@ func slicesByName(all []*discoveryv1.EndpointSlice) map[string]*discoveryv1.Endp
 	return m
 }
 
-// rejectedBefore reports whether the conditions of an export say that it was rejected: its record is then tried first,
-// so that slices are not written in vain at each attempt.
+// rejectedBefore reports whether the conditions of an export have a rejection: its record is then tried first, so that
+// slices are not written in vain at each attempt.
 func (p publisher) rejectedBefore(svc types.NamespacedName) bool {
 	ready := p.readyBefore(svc)
 	return ready != nil && ready.Reason == string(mcsv1beta1.ServiceExportReasonFailed)

@@ -6,8 +6,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// waiting are the exports of which the broker lacks something while it cannot be written. The zero value is empty. The
-// methods may be called by several goroutines.
+// waiting are the exports that the broker lacks, in whole or in part, while it cannot be written. The zero value is
+// empty. Several goroutines may call the methods.
 type waiting struct {
 	mu       sync.Mutex
 	services map[types.NamespacedName]struct{}

@@ -110,7 +110,7 @@ func (c *Credential) readFile() {
 	}
 }
 
-// due reports whether the token has lived for the given part of its life, of which two days count.
+// due reports whether the token has lived for the given part of its life, up to two days.
 //
 // The age of an own token counts from its renewal, by the clocks of this machine. The time of issue of another
 // process's token counts if it makes the token older. A time in the future means that a clock is wrong: the token is

@@ -61,7 +61,7 @@ type inputs struct {
 	broker     broker.State
 	linked     bool   // there is a kubeconfig of the broker
 	taken      bool   // the Member of our id is another cluster
-	registered bool   // the Member of our broker namespace is this cluster, whatever its id
+	registered bool   // the Member of our broker namespace is this cluster, with any id
 	built      string // the cluster id that the controller was built for
 	original   verdict
 	copied     string // why this cluster may be a copy
@@ -70,7 +70,7 @@ type inputs struct {
 // NewMembership returns a Membership that is unknown until the first review.
 func NewMembership(cfg MembershipConfig) *Membership { return &Membership{MembershipConfig: cfg} }
 
-// evaluate is the table of docs/spec/controller.md 7. While something is unknown the cluster stays what it was.
+// evaluate is the table of docs/spec/controller.md 7. While something is unknown the state stays.
 func evaluate(in inputs) state {
 	admitted := in.broker.Membership == broker.Admitted && !in.taken
 	switch {
@@ -194,7 +194,7 @@ func (m *Membership) Review() (changed bool) {
 	m.mu.Lock()
 	was := m.now
 	if in.unreadable != "" && was.known {
-		now = was // the cluster stays what it was
+		now = was // the state stays
 	}
 	m.now = now
 	m.mu.Unlock()

@@ -256,7 +256,7 @@ func (o *Original) note(ctx context.Context, stamp protocol.Stamp) error {
 	return err
 }
 
-// write changes the note, whatever somebody else made of it meanwhile. Only the holder of the election writes it.
+// write changes the note, also if somebody else changed it meanwhile. Only the holder of the election writes it.
 func (o *Original) write(ctx context.Context, change func(*coordinationv1.Lease)) error {
 	for attempt := 1; ; attempt++ {
 		l := o.lease.DeepCopy()

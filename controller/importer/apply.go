@@ -146,8 +146,8 @@ func (a *applier) withoutKept(c merge.Changes) merge.Changes {
 	return c
 }
 
-// slicesWithoutKept is [applier.withoutKept] for slices. It also leaves out what hides a slice in vain: see
-// [visibility.heldBack]. A later comparison asks for that.
+// slicesWithoutKept is [applier.withoutKept] for slices. It also leaves out hides in vain: see [visibility.heldBack]. A
+// later comparison asks for that.
 func (a *applier) slicesWithoutKept(c *merge.Changes) {
 	wanted := slices.Concat(c.Create.Slices, c.Update.Slices, c.Blocked)
 	if len(wanted) == 0 { // then each endpoint is where it should be

@@ -9,8 +9,7 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
-// conflicts are those of all services that have any, for whoever looks. The methods may be called by several
-// goroutines.
+// conflicts has the conflicts of all services, for readers. Several goroutines may call the methods.
 type conflicts struct {
 	mu sync.Mutex
 	of map[types.NamespacedName][]merge.Conflict

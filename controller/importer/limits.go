@@ -19,8 +19,7 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
-// limitRetry is the time until a service is reconciled again of which a limit rejects something: what others give up
-// makes room.
+// limitRetry is the time until a service with a rejection by a limit is reconciled again: others may have made room.
 const limitRetry = 10 * time.Minute
 
 // limits bound the imports from other members (docs/spec/controller.md 9.6), so that a hostile or broken member can
@@ -224,7 +223,7 @@ func (l *limits) contributions(svc types.NamespacedName) map[string]contribution
 	return maps.Clone(l.held[svc])
 }
 
-// keep makes what counted before a plan count still, beside what it added: as the plan was not carried out, all of it
+// keep makes the counts from before a plan count still, beside those of the plan: as it was not carried out, all of it
 // is still imported, and has to have its place when the broker has it again.
 func (l *limits) keep(svc types.NamespacedName, before map[string]contribution) {
 	l.mu.Lock()

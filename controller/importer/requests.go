@@ -55,7 +55,7 @@ type requests struct {
 	writerConfig
 	svc   types.NamespacedName
 	now   *objects
-	asked map[string]string // fingerprints of what was asked for in this reconcile, by name of the object
+	asked map[string]string // fingerprints of the requests in this reconcile, by name of the object
 }
 
 // inVain reports whether the API server keeps an object different from the request. It is logged once in the life of an

@@ -20,7 +20,7 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/selection"
 )
 
-// preferences are the selectors that an import follows, and what they match (docs/spec/selection.md 1). The zero value
+// preferences are the selectors that an import follows, and their matches (docs/spec/selection.md 1). The zero value
 // prefers no cluster.
 type preferences struct {
 	selectors string // their text
@@ -57,10 +57,10 @@ type consumer uint8
 const (
 	nothing consumer = iota
 	proxies          // they balance each port and family by itself
-	dns              // the import has no address: its name has those of the endpoints, whatever the port and family
+	dns              // the import has no address: its name has those of the endpoints, for all ports and families
 )
 
-// consumer returns what follows the preferences in an import with its derived Service, which may be nil. With
+// consumer returns the consumer of the preferences in an import with its derived Service, which may be nil. With
 // "internalTrafficPolicy: Local" proxies reach endpoints of their own node alone by cluster IPs, but all of them by
 // addresses of a load balancer, which clusterset IPs are. Without a Service there are no proxies.
 func (p preferences) consumer(imp *mcsv1beta1.ServiceImport, s *corev1.Service) consumer {
@@ -214,7 +214,7 @@ func hideWhole(e *discoveryv1.EndpointSlice, used []string) {
 	}
 }
 
-// resume returns what a port uses of which these clusters are shown, when a controller starts.
+// resume returns the choice of a port when a controller starts, by the clusters that are shown.
 func resume(ranks selection.Ranks, shown []string) portChoice {
 	c := portChoice{Failover: selection.Resume(ranks, shown)}
 	if used := c.Used(); used >= 0 {

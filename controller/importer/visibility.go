@@ -8,8 +8,8 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
-// A visibility orders the updates of slices of which some are hidden, so that proxies have an endpoint at any time
-// (docs/spec/selection.md 4). The zero value belongs to an import for which no clusters are selected.
+// A visibility orders the updates of slices with hidden ones among them, so that proxies have an endpoint at any time
+// (docs/spec/selection.md 4). The zero value belongs to an import without selected clusters.
 //
 // The effect of an update on proxies decides when it is written:
 //
@@ -21,14 +21,14 @@ import (
 //
 //	show, both ---> deletions, creations, other, deletions of old slices ---> hide
 //
-// A hide also waits until proxies see all that they should. It may be in vain to wait for that: a slice is rejected as
-// invalid, its name is taken, or a webhook changes it. Then others stay visible for as long.
+// A hide also waits until proxies see all that they should. That wait may be in vain: a slice is rejected as invalid,
+// its name is taken, or a webhook changes it. Then others stay visible for as long.
 type visibility struct {
 	chosen  []*discoveryv1.EndpointSlice          // the desired slices, those of clusters that are not in use hidden
 	offered map[string][]discoveryv1.EndpointPort // their ports by name of the slice, hidden or not
 }
 
-// visibilityOf returns the visibility of desired slices of which nothing is hidden yet.
+// visibilityOf returns the visibility of desired slices before any is hidden.
 func visibilityOf(desired []*discoveryv1.EndpointSlice) visibility {
 	v := visibility{chosen: desired, offered: make(map[string][]discoveryv1.EndpointPort, len(desired))}
 	for _, e := range desired {
@@ -96,7 +96,7 @@ func (v visibility) until(o *discoveryv1.EndpointSlice, now *objects) *discovery
 	return visible(o, now.slice(o.Name), v.offered[o.Name])
 }
 
-// isMissing reports whether proxies do not see yet what they should see of a desired slice.
+// isMissing reports whether proxies do not see all that they should of a desired slice.
 func isMissing(o *discoveryv1.EndpointSlice, now *objects) bool {
 	e := now.slice(o.Name)
 	return !merge.IsHidden(o) && (e == nil || !merge.IsImported(e) || shows(o, e))

@@ -46,7 +46,7 @@ func newWriter(cfg writerConfig, svc types.NamespacedName) *writer {
 	})
 }
 
-// newWriterOf returns a writer for a service of which these objects exist.
+// newWriterOf returns a writer for a service with these existing objects.
 func newWriterOf(cfg writerConfig, svc types.NamespacedName, now merge.Objects) *writer {
 	r := &requests{writerConfig: cfg, svc: svc, now: newObjects(now), asked: make(map[string]string)}
 	return &writer{applier: applier{requests: r, derived: &derived{requests: r}}}

@@ -1,8 +1,8 @@
 // Package lease decides which instance of the controller writes (docs/spec/controller.md 1).
 //
 // It has two parts. An [Election] holds a Kubernetes Lease by client-go's leader election: one of several instances
-// gets it and renews it every 2 s. A [Fence] is what the clients of that instance pass: it lets a request that writes
-// through only while the last renewal is less than 10 s old, and it counts what it lets through.
+// gets it and renews it every 2 s. The clients of that instance pass a [Fence]: it lets a request that writes through
+// only while the last renewal is less than 10 s old, and it counts such requests.
 //
 // The election alone is not enough. An instance that is paused, by the kernel, a hypervisor or a debugger, goes on
 // where it stopped, finds its context still alive, and writes once more before any timer fires, although another

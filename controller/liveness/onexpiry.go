@@ -17,7 +17,7 @@ type Action string
 
 // The actions of "on_expiry".
 const (
-	// they stay for the ports and families of which no other cluster has a ready endpoint, for a time
+	// for a time they stay for the ports and families without a ready endpoint in another cluster
 	ActLastResort Action = "last_resort"
 	ActRemove     Action = "remove"
 	ActKeep       Action = "keep" // they stay as they are

@@ -93,7 +93,7 @@ type Cluster struct {
 	barrier  *logging.Barrier
 }
 
-// followed is one kind of a Cluster, whatever its type.
+// followed is one kind of a Cluster, of any type.
 type followed struct {
 	kind           string
 	informer       cache.SharedIndexInformer

@@ -145,8 +145,8 @@ func namespaceOf(event *eventsv1.Event) string {
 	return cmp.Or(event.Regarding.Namespace, event.Regarding.Name)
 }
 
-// Namespace records what was done about a namespace, each text once while its Event is there. kind is that of the
-// Event. Events about objects without a namespace are in namespace default.
+// Namespace records an action on a namespace, each text once while its Event is there. kind is that of the Event.
+// Events about objects without a namespace are in namespace default.
 func (e *Events) Namespace(ns *corev1.Namespace, kind, why, text string) {
 	e.add(&eventsv1.Event{
 		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault,

@@ -12,9 +12,9 @@ import (
 	"github.com/clusterset-dns/clusterset/api/logging"
 )
 
-// A LeaseNote is an annotation of a Lease: what outlives an instance, or what others shall know of it. The rights of
-// the controller allow it no other object for this. On the Lease of the election it is written every few seconds, with
-// all else that is there.
+// A LeaseNote is an annotation of a Lease: data that outlives an instance, or is for others. The rights of the
+// controller allow it no other object for this. On the Lease of the election it is written every few seconds, with the
+// rest of the Lease.
 type LeaseNote struct {
 	Cluster   *Cluster
 	Namespace string // of the controller

@@ -16,8 +16,8 @@ const (
 	maxOverwriteWait = time.Hour
 	// reportedOverwrites is how many times in a row someone else has to overwrite something until that is logged.
 	reportedOverwrites = 3
-	// changesAtOnce and changeInterval bound what follows from other members, such as the list of those that an export
-	// reaches: so many changes at once, then one in the interval.
+	// changesAtOnce and changeInterval bound the writes that other members cause, such as the list of those that an
+	// export reaches: so many changes at once, then one in the interval.
 	changesAtOnce  = 20
 	changeInterval = 30 * time.Second
 )
@@ -31,7 +31,7 @@ type Overwritten struct {
 	last map[string]written // by author and name of an export, or similar
 }
 
-// written is what was written last.
+// written is the last write.
 type written struct {
 	asked string // fingerprint
 	at    time.Time
@@ -51,16 +51,16 @@ func (o *Overwritten) Wait(key, asked string, now time.Time) time.Duration {
 	return max(0, last.at.Add(delay).Sub(now))
 }
 
-// WaitChange returns how long to wait until something that follows from other members may be written, whatever it is to
-// be: a member that changes back and forth must not make others write as fast as it does.
+// WaitChange returns the wait before a write that other members cause, for any value: a member that changes back and
+// forth must not make others write as fast as it does.
 func (o *Overwritten) WaitChange(key string, now time.Time) time.Duration {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return max(0, max(0, o.last[key].paid.Sub(now))-(changesAtOnce-1)*changeInterval)
 }
 
-// Wrote records what was written, and reports whether somebody should know that it is written again and again: true
-// once in a row.
+// Wrote records a write, and reports whether somebody should know that it is repeated again and again: true once in a
+// row.
 func (o *Overwritten) Wrote(key, asked string, now time.Time) (report bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -53,10 +53,9 @@ func (p Policy) excludes(namespace string) bool {
 	return wellknown.NeverTakesPart(namespace, p.Controller)
 }
 
-// Creates reports whether a namespace that does not exist shall be created for imports. Never those of which something
-// else in the cluster may expect that only an administrator creates them: beside the ones that never take part those of
-// this project, such as the namespace of a future member on a broker. A label selector matches no namespace that does
-// not exist.
+// Creates reports whether a missing namespace shall be created for imports: never one that others may expect only
+// administrators to create. Those are the ones that never take part, and those of this project, such as the namespace
+// of a future member on a broker. A label selector matches no missing namespace.
 func (p Policy) Creates(namespace string) bool {
 	switch {
 	case !p.Create || p.Selector != nil || !apibroker.IsLabel(namespace):

@@ -13,8 +13,8 @@ import (
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 )
 
-// trim drops the fields that the controller does not read. Of managedFields it keeps our own entries, which
-// [merge.Diff] reads, and who writes the status of a ServiceExport.
+// trim drops the fields that the controller does not read. It keeps our own entries of managedFields, which
+// [merge.Diff] reads, and the writers of the status of a ServiceExport.
 func trim(object any) (any, error) {
 	o, ok := object.(metav1.Object)
 	if !ok {

@@ -20,7 +20,7 @@ const ReasonClusterSelectors mcsv1beta1.ServiceExportConditionReason = "ClusterS
 // A Conflict is one property that the exports of a service disagree on.
 type Conflict struct {
 	Reason  mcsv1beta1.ServiceExportConditionReason
-	Message string // one sentence on the disagreement, in the words of KEP-1645, and who is left out because of it
+	Message string // one sentence on the disagreement, in the words of KEP-1645, and the clusters that it leaves out
 
 	unresolved bool // the exports cannot be had as they are: one had to give way
 }
@@ -41,7 +41,7 @@ var reasons = []mcsv1beta1.ServiceExportConditionReason{
 }
 
 // Condition is the condition Conflict that every constituent export gets (docs/spec/controller.md 6.2). Its
-// LastTransitionTime is for the writer, who knows what was there before.
+// LastTransitionTime is for the writer, who knows the earlier condition.
 func Condition(conflicts []Conflict, generation int64) metav1.Condition {
 	c := metav1.Condition{
 		Type: string(mcsv1beta1.ServiceExportConditionConflict), Status: metav1.ConditionFalse,

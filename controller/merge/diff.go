@@ -31,7 +31,7 @@ type Changes struct {
 	Status *mcsv1beta1.ServiceImport
 	// ServiceStatus is the derived Service, which exists, with the status to apply, or nil.
 	ServiceStatus *corev1.Service
-	// Foreign names, sorted, what has the name of a desired object but is not ours. It is left alone.
+	// Foreign has, sorted, the foreign objects with the name of a desired one. They are left alone.
 	Foreign []string
 	// Blocked are the desired slices that Foreign names: endpoints that should be in one of them must not leave the slice
 	// in which they are.
@@ -44,7 +44,7 @@ func (c Changes) Empty() bool {
 	return none(c.Create) && none(c.Update) && none(c.Delete) && c.Status == nil && c.ServiceStatus == nil
 }
 
-// Diff compares the fields that are ours and returns what has to be written, sharing no memory with existing.
+// Diff compares our fields and returns the necessary writes, sharing no memory with existing.
 //
 // existing may hold objects that are not ours; they are never changed nor deleted. To find a label or annotation that
 // is ours no more, it has to have the managedFields of [wellknown.ManagerImporter]. An update is the desired object

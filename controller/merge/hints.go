@@ -10,8 +10,8 @@ import (
 // (docs/spec/controller.md 5.6). kube-proxy knows the distribution by hints alone, and ignores those for zones, or for
 // nodes, while a ready endpoint that it sees has none.
 //
-// So each endpoint's hints follow from the endpoint alone: whatever other clusters export, hide or withdraw, its slice
-// is not written, and kube-proxy uses the hints for nodes as soon as it sees no other cluster.
+// So each endpoint's hints follow from the endpoint alone: exports, hides and withdrawals of other clusters do not
+// change its slice, and kube-proxy uses the hints for nodes as soon as it sees no other cluster.
 func SetHints(distribution *string, imported []*discoveryv1.EndpointSlice) {
 	var nodes bool
 	switch deref(distribution) {

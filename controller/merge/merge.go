@@ -36,7 +36,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 )
 
-// Merge folds the export records of one service into its import, and lists what they disagree on.
+// Merge folds the export records of one service into its import, and lists their conflicts.
 //
 // Ports are united or intersected, and the IP families of a Headless service united; any other property is taken from
 // the oldest export, by creation time and then by cluster id (docs/spec/controller.md 4.2). Without a record that
@@ -69,7 +69,7 @@ func Merge(service types.NamespacedName, records []Record, o Options) Result {
 	return r
 }
 
-// mergeTypes compares the types; "merge lighthouse" leaves out whoever disagrees.
+// mergeTypes compares the types; "merge lighthouse" leaves out the clusters that disagree.
 func (m *merger) mergeTypes() {
 	var disagree int
 	for _, e := range m.all {

@@ -14,8 +14,8 @@ type Options struct {
 	// [CIDR].
 	VIPNetworks VIPNetworks
 	VIPs        VIPs
-	// Reserved are the networks of the Pods and Services of the importing cluster. It has no clusterset IP there, whoever
-	// allocates one: the derived Service would take the traffic to what has the address.
+	// Reserved are the networks of the Pods and Services of the importing cluster. It accepts no clusterset IP in them:
+	// the derived Service would take the traffic to the owner of the address.
 	Reserved []netip.Prefix
 }
 

@@ -51,8 +51,8 @@ func admit(service types.NamespacedName, records []Record) ([]*entry, []Rejectio
 	return kept, rejected
 }
 
-// byPrecedence sorts the oldest first, by cluster id among equals. No two records of one cluster may be equal, lest the
-// order of the input shows in the result.
+// byPrecedence sorts the oldest first, by cluster id among equals. No two records of one cluster may be equal, or the
+// result would depend on the order of the input.
 func byPrecedence(a, b *entry) int {
 	if c := cmp.Or(a.when.compare(b.when), cmp.Compare(a.Cluster, b.Cluster)); c != 0 {
 		return c

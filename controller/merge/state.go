@@ -79,7 +79,7 @@ type finding struct {
 	merged     string   // what that is of all values; "" if it is the oldest export's
 	disagree   int      // exports that have another
 	leftOut    []string // clusters that are left out because of it, sorted
-	unreached  []string // sentences on clusters of which a part is left out
+	unreached  []string // sentences on clusters with parts that are left out
 	unresolved bool
 }
 

@@ -14,7 +14,7 @@ type Export struct {
 	// content.
 	RecordRight bool
 	SliceRight  func(name string) bool
-	// Tried holds writes that the broker rejected, or did otherwise. They are not repeated, and what follows does not wait
+	// Tried holds writes that the broker rejected, or did otherwise. They are not repeated, and later ones do not wait
 	// for them.
 	Tried map[Write]bool
 }

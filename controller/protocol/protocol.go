@@ -84,7 +84,7 @@ type rule uint32
 
 const (
 	stamps    rule = 1 << iota // an old copy is not applied
-	persist                    // imports note the stamps of what they were made from
+	persist                    // imports note the stamps of their sources
 	noteEnd                    // before a slice is removed by a record, the stamp of the record is noted
 	inventory                  // listed objects that vanish stay
 	newer                      // an object that is newer than its list counts

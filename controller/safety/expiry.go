@@ -276,7 +276,7 @@ func (e *Expiry) report(m liveness.Member, silent bool, ttl time.Duration) {
 func (e *Expiry) inputs(now time.Time) liveness.Inputs {
 	sent, ttl := e.Broker.Echo(), e.TTL()
 	if e.Broker.State().Membership != broker.Admitted || !e.Broker.Synced() {
-		sent = time.Time{} // who the members are is not known
+		sent = time.Time{} // the members are not known
 	}
 	e.echo = e.echo.Next(now, sent, ttl)
 	in := liveness.Inputs{Now: now, TTL: ttl, OnExpiry: e.OnExpiry, Echoed: e.echo.Since(), Self: e.ClusterID}

@@ -31,7 +31,7 @@ const (
 	OldMember                        // the broker was restored to before the last join of this cluster
 	LostMembers                      // the broker has no Member of clusters that services are imported from
 	ExportKind                       // this cluster does not have the kind ServiceExport
-	Blind                            // this cluster does not see its own state, or cannot write what it exports
+	Blind                            // this cluster does not see its own state, or cannot write its exports
 	OwnHeartbeat                     // our own heartbeat does not come back: the silence of others means nothing
 	end
 )
@@ -112,7 +112,7 @@ func (f *Freezes) Set(r Reason, detail string) {
 	f.SetFor(r, reason.Of(reason.Frozen, r.String()), detail)
 }
 
-// SetFor is Set for a reason of which some causes have a code of their own, and code is that of the cause.
+// SetFor is Set for a reason with causes that have codes of their own; code is that of the cause.
 func (f *Freezes) SetFor(r Reason, code reason.Code, detail string) {
 	f.mu.Lock()
 	freeze, was := f.force[r]

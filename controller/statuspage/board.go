@@ -25,8 +25,8 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/safety"
 )
 
-// A Board has what the page shows of this instance: what it does, and while it leads the parts that know the rest. Its
-// methods may be called by several goroutines.
+// A Board has the contents of the page for this instance: its state, and while it leads the parts that know the rest.
+// Several goroutines may call its methods.
 type Board struct {
 	instance, version string
 
@@ -113,7 +113,7 @@ func (p *Parts) addServices(s *page.Status, q page.Query) {
 	p.addMembers(s, imported)
 }
 
-// addMembers adds all members, of which so many exports are imported.
+// addMembers adds all members, with the numbers of their imported exports.
 func (p *Parts) addMembers(s *page.Status, imported map[string]int) {
 	exported, offered, result, ttl := p.Broker.RecordCounts(), p.Broker.Offered(), p.Expiry.Result(), p.TTL()
 	versions := make(map[string]string)
