@@ -19,7 +19,7 @@ const Name = "clusterset"
 var Log = clog.NewWithPlugin(Name)
 
 // A Config is one clusterset block of a Corefile after validation (docs/spec/dns.md 7). [Parse] makes it. It must not
-// be changed: blocks before and after a reload may share what it reaches.
+// be changed: blocks before and after a reload may share parts of it.
 type Config struct {
 	// Zones are the origins served, at least one: in lower case, fully qualified, each once.
 	Zones []string
@@ -57,7 +57,7 @@ type Config struct {
 	TTL time.Duration
 	// MaxAnswers is the most A, AAAA or SRV records in an answer: 1 to 4096, or 0 for no cap.
 	MaxAnswers int
-	// UDPSize is the most octets of an answer over UDP, whatever the client takes: 512 to 65507.
+	// UDPSize is the most octets of an answer over UDP, for any client: 512 to 65507.
 	UDPSize int
 	// NameServer is the name in SOA and NS records, in lower case and fully qualified; empty means ns.dns below each zone.
 	NameServer string

@@ -39,7 +39,7 @@ func (h *Handler) Notify(ctx context.Context, t *transfer.Transfer, notified uin
 }
 
 // notify sends NOTIFY for each zone, and reports whether it has finished: a secondary that does not answer takes
-// seconds, and the end of ctx does not wait for it. failed is what was logged last for each zone.
+// seconds, and the end of ctx does not wait for it. failed is the last logged failure of each zone.
 func (h *Handler) notify(ctx context.Context, t *transfer.Transfer, failed []logging.OnChange[string]) bool {
 	done := make(chan struct{})
 	go func() {

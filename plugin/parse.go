@@ -13,7 +13,7 @@ import (
 	"github.com/miekg/dns"
 )
 
-// exclusive has the pairs of directives of which a block may have only one, and why.
+// exclusive has the pairs of directives that exclude each other in a block, and why.
 var exclusive = []struct{ one, other, why string }{
 	{"namespaces", "namespace_labels", "name the namespaces or select them"},
 	{"manifests", "kubeconfig", "objects come from files or from an API server"},
