@@ -56,7 +56,7 @@ type clusters struct {
 	first, n int
 }
 
-// answering are the clusters that can answer for a service, whatever the family: the local one alone, or all that are
+// answering are the clusters that can answer for a service, for any family: the local one alone, or all that are
 // selected.
 func answering(s *index.Service, o *Options) clusters {
 	if o.Policy == NoCluster {

@@ -22,7 +22,7 @@ const (
 	Port                   // _<port>._<proto>[.<cluster id>].<svc>.<ns>.svc: SRV
 )
 
-// A Name is one name of the zone and what it stands for. The zero Name does not exist.
+// A Name is one name of the zone and its meaning. The zero Name does not exist.
 type Name struct {
 	Service  *index.Service // nil above the services
 	PortName string         // Port only, without the underscore

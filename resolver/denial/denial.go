@@ -11,7 +11,7 @@ import (
 	"github.com/clusterset-dns/clusterset/resolver"
 )
 
-// A Denial is an answer without records, and what it was made from.
+// A Denial is an answer without records, and its inputs.
 type Denial struct {
 	Relative string        // the name asked for, relative to the zone, lower case
 	Kind     resolver.Kind // of the name; None for NXDOMAIN

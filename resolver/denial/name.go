@@ -3,8 +3,8 @@
 //	relative name ──Parse──► Name, or the code of a name that no service can have
 //	Name, index   ──Code───► the code of a name or type that this index lacks
 //
-// The resolver looks a name up in what exists and takes nothing apart by its labels; here a name that does not exist is
-// taken apart, in order to say what it would have been.
+// The resolver looks up existing names and takes nothing apart by its labels. This package takes a missing name apart,
+// to tell the kind of name that it would have been.
 package denial
 
 import (
@@ -27,7 +27,7 @@ type Name struct {
 	Left           string // the labels without those of the port
 }
 
-// A Fault is why a name cannot exist, or cannot own a type, whatever a cluster has.
+// A Fault is why a name cannot exist, or cannot own a type, in any cluster.
 type Fault struct {
 	Code reason.Code
 	Text string // the evidence, with the part of the name that is wrong
