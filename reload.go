@@ -16,7 +16,7 @@ import (
 	"github.com/clusterset-dns/clusterset/plugin"
 )
 
-// instances are the CoreDNS instances of this process that are not released yet, with what they share: stores and one
+// instances are the CoreDNS instances of this process that are not released yet, with their shared stores and
 // controller.
 //
 // CoreDNS makes an instance each time it reads the Corefile: at the start, and at each reload while the instance before
