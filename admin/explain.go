@@ -53,7 +53,7 @@ func (r *reader) readHub(
 	return credential, b, err
 }
 
-// A reader reads single objects and short lists of one API server, with whatever rights the user has.
+// A reader reads single objects and short lists of one API server, with the rights of the user.
 type reader struct {
 	client  dynamic.Interface
 	timeout time.Duration

@@ -15,7 +15,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker"
 )
 
-// exportedServices are those of which a ServiceExport was read before.
+// exportedServices are the services with a ServiceExport that was read before.
 type exportedServices map[types.NamespacedName]bool
 
 // A gathering is a list of objects that "clusterset gather" reads.

@@ -55,9 +55,8 @@ func (f gatheredFile) redacted(r redact.Redactor) []byte {
 //
 //	connect ──► readObjects, for each kind ──► readLogs, readMetrics, for each Pod found ──► readStatus, in a member
 //
-// Whatever cannot be read is noted in state.Missing, and the rest is read. If connect fails, nothing else is tried:
-// reader and core are nil until then. files is what was read, as it goes into the archive, and secret are the values
-// that the archive must not have.
+// Failed reads are noted in state.Missing, and the rest is read. If connect fails, nothing else is tried: reader and
+// core are nil until then. files has the contents of the archive, and secret the values that it must not have.
 type gatherer struct {
 	*reader
 	core    corev1client.CoreV1Interface

@@ -173,8 +173,7 @@ func (i *installer) write(ctx context.Context) error {
 	return nil
 }
 
-// awaitRollout waits until the Deployments that were written run Pods of what was written, and no others: what follows
-// must not be an answer of Pods from before.
+// awaitRollout waits until the written Deployments run only new Pods: old Pods must not answer later steps.
 func (i *installer) awaitRollout(ctx context.Context) error {
 	o := i.options
 	if !o.Wait || o.DryRun != DryRunNone {

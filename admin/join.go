@@ -468,7 +468,7 @@ func (j *joiner) writeMembership(ctx context.Context) error {
 	return err
 }
 
-// granted completes an error with who grants a right that is missing.
+// granted completes the error about a missing right with who grants it.
 func granted(err error) error {
 	// Quotas answer Forbidden, too, in other words.
 	if apierrors.IsForbidden(err) && strings.Contains(err.Error(), " cannot ") {

@@ -82,7 +82,7 @@ func (in *joinInput) clusterID() (string, error) {
 	return want, nil
 }
 
-// checkBroker returns an error if the cluster cannot join this broker, whatever its id.
+// checkBroker returns an error if the cluster cannot join this broker with any id.
 func (in *joinInput) checkBroker() error {
 	joined := in.local.brokerUID()
 	switch {

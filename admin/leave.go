@@ -60,7 +60,7 @@ func (l *leaver) warn(format string, args ...any) {
 	l.result.Warnings = append(l.result.Warnings, fmt.Sprintf(format, args...))
 }
 
-// read finds out what has to be removed, or returns an error if it was not [Join] that made the cluster a member.
+// read reads the objects to remove, or returns an error if it was not [Join] that made the cluster a member.
 func (l *leaver) read(ctx context.Context) (err error) {
 	if l.local, err = l.member.localState(ctx); err != nil {
 		return err

@@ -49,14 +49,14 @@ type ClusterState struct {
 	// Frozen has the reasons for which the leader has suspended operations.
 	Frozen []wellknown.Freeze `json:"frozen,omitempty"`
 
-	// Selection has the services of which some clusters are preferred.
+	// Selection has the services with preferred clusters.
 	Selection []SelectionState `json:"selection,omitempty"`
 
 	// Outside is about addresses outside of the networks that the cluster declared; nil if these are not known.
 	Outside *OutsideState `json:"outside,omitempty"`
 }
 
-// SelectionState is a service of which some clusters are preferred, and where its traffic goes.
+// SelectionState is a service with preferred clusters, and where its traffic goes.
 type SelectionState struct {
 	Namespace string     `json:"namespace"`
 	Name      string     `json:"name"`

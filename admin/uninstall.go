@@ -249,7 +249,7 @@ func (u *uninstaller) removeRights(ctx context.Context) error {
 	return nil
 }
 
-// removeAll deletes objects, the last one first: a binding before what it binds.
+// removeAll deletes objects, the last one first: a binding before its policy or role.
 func (u *uninstaller) removeAll(ctx context.Context, objects []*unstructured.Unstructured) error {
 	for _, o := range slices.Backward(objects) {
 		if _, err := u.remove(ctx, o); err != nil {

@@ -80,7 +80,7 @@ const verifyPrefix = "clusterset-verify-"
 
 var kinds = []verify.Kind{verify.ClusterSetIP, verify.Headless}
 
-// newVerifier reads who the members are, and writes nothing.
+// newVerifier reads the members, and writes nothing.
 func newVerifier(ctx context.Context, clusters []VerifyCluster, o VerifyOptions) (*verifier, error) {
 	v := &verifier{options: o, namespace: verifyPrefix + strings.ToLower(rand.Text()[:8]), wants: map[path][]string{},
 		resolved: map[path]bool{}}
@@ -224,7 +224,7 @@ func (v *verifier) await(ctx context.Context, check func(context.Context) error)
 
 const grantsVerify = "deploy/verify/verify.yaml"
 
-// grantedBy completes an error with who grants a right that is missing.
+// grantedBy completes the error about a missing right with who grants it.
 func grantedBy(err error) error {
 	// Quotas answer Forbidden, too, in other words.
 	if apierrors.IsForbidden(err) && strings.Contains(err.Error(), " cannot ") {

@@ -15,8 +15,8 @@ import (
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 )
 
-// VerifyClean removes what runs of [Verify] have left, also of one that may be going on. It returns what it could not
-// remove.
+// VerifyClean removes the rest of runs of [Verify], also of one that may be going on. It returns the objects that it
+// could not remove.
 func VerifyClean(ctx context.Context, clusters []VerifyCluster, o VerifyOptions) (left []string, err error) {
 	v := &verifier{options: o}
 	for i, c := range clusters {

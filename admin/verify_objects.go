@@ -134,8 +134,7 @@ func (v *verifier) createPod(ctx context.Context, m *verifiedMember, p *corev1.P
 	return errors.Join(fatal, err)
 }
 
-// awaitPods waits until the Pod of each member is ready. It notes why it is not: what needs no Pod is checked
-// nevertheless.
+// awaitPods waits until the Pod of each member is ready. It notes why it is not: checks without Pods follow anyway.
 func (v *verifier) awaitPods(ctx context.Context) error {
 	if !v.options.Pods {
 		return nil

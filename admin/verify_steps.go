@@ -128,7 +128,7 @@ func (v *verifier) pathOf(c verify.Check) path {
 	return path{index(c.From), index(c.To), c.Kind}
 }
 
-// imported returns the addresses of an import, or what it lacks.
+// imported returns the addresses of an import, or its gaps.
 func (v *verifier) imported(ctx context.Context, from, to *verifiedMember, kind verify.Kind) ([]string, error) {
 	target := explain.Target{Namespace: v.namespace, Service: from.serviceName(kind)}
 	r := to.readImport(ctx, target)
@@ -343,7 +343,7 @@ func (v *verifier) askInPod(ctx context.Context, m *verifiedMember, name string,
 	return answers, err
 }
 
-// withdraw deletes all ServiceExports, and waits until what was imported is gone.
+// withdraw deletes all ServiceExports, and waits until the imports are gone.
 func (v *verifier) withdraw(ctx context.Context) error {
 	v.progress("withdrawing the exports")
 	return v.each(func(m *verifiedMember) error {
@@ -370,7 +370,7 @@ func (m *verifiedMember) deleteExports(ctx context.Context, namespace string) er
 	return nil
 }
 
-// awaitWithdrawal waits until what was imported from a member is gone.
+// awaitWithdrawal waits until the imports from a member are gone.
 func (v *verifier) awaitWithdrawal(ctx context.Context, exporter *verifiedMember) {
 	v.eachPath(func(from, to *verifiedMember, kind verify.Kind) {
 		if from != exporter {

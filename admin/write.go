@@ -29,7 +29,7 @@ const (
 	RoleMember Role = "member"
 )
 
-// Action is what was done to an object, or what a dry run would do.
+// Action is the change of an object, or what a dry run would do.
 type Action string
 
 // The actions. Deleting an object that does not exist is [Unchanged].

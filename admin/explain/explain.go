@@ -9,7 +9,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/reason"
 )
 
-// Report is what was found. The JSON form is stable: fields are only added.
+// Report is the result. The JSON form is stable: fields are only added.
 type Report struct {
 	Name     string   `json:"name"`
 	Type     string   `json:"type"`

@@ -134,7 +134,7 @@ type Reply struct {
 // A Replica is one Pod of the DNS server of the clusterset.
 type Replica struct {
 	Name string
-	// Hashes are those of what it serves, by the labels of the metric. Replicas with equal labels should have equal
+	// Hashes are those of the served state, by the labels of the metric. Replicas with equal labels should have equal
 	// hashes.
 	Hashes map[string]string
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/clusterset-dns/clusterset/resolver/denial"
 )
 
-// checkQuestion finds out why the service does not have what was asked of it, if it does not.
+// checkQuestion finds out why the service lacks the requested records, if it does.
 func checkQuestion(w *walk) {
 	const name = "question"
 	switch {

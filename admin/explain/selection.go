@@ -80,7 +80,7 @@ func checkSelection(w *walk) {
 		preferredBy(w, imp.Value.Object), preferred)
 }
 
-// preferredBy names who prefers the clusters.
+// preferredBy names the author of the preference.
 func preferredBy(w *walk, imp *mcsv1beta1.ServiceImport) string {
 	if ns := w.in.Here.Namespace; ns.State == Present {
 		if _, given, err := selection.Of(ns.Value.Annotations); given && err == nil {

@@ -22,7 +22,7 @@ const (
 type serverFault struct {
 	code     reason.Code
 	evidence string
-	partial  bool // clients get the right answer nevertheless
+	partial  bool // clients get the right answer anyway
 }
 
 // checkServers compares the replies of the servers with the objects, and with each other.

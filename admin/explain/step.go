@@ -6,7 +6,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/reason"
 )
 
-// Mark is what was found at one step.
+// Mark is the result of one step.
 type Mark string
 
 // The marks.

@@ -108,7 +108,7 @@ func (f *finder) get(q Query) []*unstructured.Unstructured {
 	return objects
 }
 
-// leaveOut notes what was left out, once: several sources may read it.
+// leaveOut notes a value that is left out, once: several sources may read it.
 func (f *finder) leaveOut(what string, err error) {
 	if text := fmt.Sprintf("%s: %s", what, logging.Line(err)); !slices.Contains(f.found.Unread, text) {
 		f.found.Unread = append(f.found.Unread, text)

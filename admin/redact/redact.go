@@ -111,7 +111,7 @@ func blocks(s string) string {
 	return b.String()
 }
 
-// Corefile returns a Corefile without credentials: what follows a directive that takes one is replaced.
+// Corefile returns a Corefile without credentials: it replaces the arguments of directives that take one.
 func (r Redactor) Corefile(s string) string {
 	return r.Text(directive.ReplaceAllString(s, "${1}"+mark))
 }

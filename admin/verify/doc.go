@@ -46,7 +46,7 @@ const (
 	Headless     Kind = "Headless"
 )
 
-// Mark is what was found at a check.
+// Mark is the result of a check.
 type Mark string
 
 // The marks.
@@ -68,7 +68,7 @@ type Check struct {
 	Evidence string      `json:"evidence"`       // one line
 }
 
-// Report is what was found. The JSON form is stable: fields are only added.
+// Report is the result. The JSON form is stable: fields are only added.
 type Report struct {
 	Namespace string   `json:"namespace"` // in each member
 	Verdict   Verdict  `json:"verdict"`

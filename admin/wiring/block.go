@@ -10,8 +10,8 @@ import (
 // Marks of the block in a Corefile. The first one ends with a checksum of the lines between them, so a change by hand
 // is seen.
 //
-// The block stands at the top of the text and not at its end: what follows it is the original text, octet by octet,
-// whether or not that ends with a newline, and also after somebody has edited it (docs/spec/dns-wiring.md 3).
+// The block stands at the top of the text and not at its end: the original text follows, octet by octet, whether or not
+// that ends with a newline, and also after somebody has edited it (docs/spec/dns-wiring.md 3).
 const (
 	beginMark = `# BEGIN clusterset dns (written by "clusterset dns apply", removed by "clusterset dns undo") `
 	endMark   = "# END clusterset dns\n"

@@ -10,7 +10,7 @@ import (
 )
 
 // A corefile is the structure of a Corefile, as far as every plugin has it. The lexer is that of CoreDNS. Its parser is
-// not used: that reads files that "import" names, which exist only in the Pod, and loses the place of what it reads.
+// not used: it reads files that "import" names, which exist only in the Pod, and loses the place of each token.
 type corefile struct {
 	blocks   []serverBlock
 	snippets []directive

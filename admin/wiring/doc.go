@@ -13,8 +13,7 @@
 //	                        ├─ helm             values to print
 //	                        └─ unknown          a block to print
 //
-// An edit holds the object before and after, so whoever writes it can make sure that the object did not change
-// meanwhile.
+// An edit holds the object before and after, so its writer can make sure that the object did not change meanwhile.
 package wiring
 
 import (
@@ -124,7 +123,7 @@ func (r *Resolver) Name() string {
 	return cmp.Or(r.Workload, "the DNS server of the cluster")
 }
 
-// manual is for a resolver that has nothing for the zone, and unclear for one of which that is not known.
+// manual is for a resolver that has nothing for the zone, and unclear for one that is not fully known.
 func (r *Resolver) manual(reason, paste string) {
 	r.State, r.Route, r.Reason, r.Paste = Manual, RouteNone, reason, paste
 }

@@ -85,7 +85,7 @@ func (p place) obstacle() string {
 	return ""
 }
 
-// managers are the labels and annotations by which programs mark what they reset to a state of their own.
+// managers are the labels and annotations of programs that reset an object to a state of their own.
 var managers = []struct{ key, value, name string }{
 	{"addonmanager.kubernetes.io/mode", "Reconcile", "the addon manager of the cluster"},
 	{"argocd.argoproj.io/tracking-id", "", "Argo CD"},

@@ -62,7 +62,7 @@ type source struct {
 	subPath bool
 }
 
-// file returns which key of which ConfigMap a container sees as a file. A name with a wildcard gives a key with a
+// file returns the ConfigMap and the key that a container sees as a file. A name with a wildcard gives a key with a
 // wildcard.
 func (w workload) file(c *corev1.Container, name string) (source, bool) {
 	for _, m := range c.VolumeMounts {
