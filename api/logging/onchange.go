@@ -55,7 +55,7 @@ type reported[S comparable] struct {
 }
 
 // Changed records the state of key and reports whether it differs from the one before. The return to the normal state
-// is always reported, whatever Limit is.
+// is always reported, with any Limit.
 func (c *OnChangeOf[K, S]) Changed(key K, state S) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -157,7 +157,7 @@ func Phrase(message string) string {
 	return strings.TrimSuffix(text, ".") + codes
 }
 
-// Known reports whether there is a code, of which a newer version may have more.
+// Known reports whether there is a code; a newer version may have more.
 func Known(code Code) bool {
 	return slices.ContainsFunc(table, func(e Entry) bool { return e.Code == code })
 }

@@ -62,7 +62,7 @@ func (c NamespaceChoice) Selects(name string, of map[string]string) bool {
 	return err == nil && selector.Matches(labels.Set(of))
 }
 
-// NeverTakesPart reports whether the name of a namespace keeps it out of the clusterset, whatever the options
+// NeverTakesPart reports whether the name of a namespace keeps it out of the clusterset, with any options
 // (docs/spec/controller.md 9.2). controller is the namespace of the controller. Namespaces of a broker, which a label
 // marks, are kept out as well.
 func NeverTakesPart(namespace, controller string) bool {
