@@ -31,8 +31,8 @@ func main() {
 	os.Exit(code)
 }
 
-// run executes the command line args, of which args[0] is the name of the program, and returns the exit code. It
-// returns soon after ctx ends.
+// run executes the command line args, with the name of the program in args[0], and returns the exit code. It returns
+// soon after ctx ends.
 func run(ctx context.Context, args []string, streams genericiooptions.IOStreams) int {
 	root := newRoot(filepath.Base(args[0]), streams)
 	if len(args) > 1 && strings.HasPrefix(args[1], cobra.ShellCompRequestCmd) {

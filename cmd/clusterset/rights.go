@@ -8,10 +8,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// everyRight is what a command needs that creates definitions, policies and rights, or reads whatever there may be.
+// everyRight is for commands that create definitions, policies and rights, or read any kind.
 const everyRight = "ClusterRole cluster-admin"
 
-// grants names what has the rights that a command needs, by the path of the command or of one above it.
+// grants names the grant of the rights that a command needs, by the path of the command or of one above it.
 var grants = map[string]string{
 	"broker":    everyRight + " on the broker",
 	"dns":       "deploy/dns-wiring/dns-wiring.yaml",

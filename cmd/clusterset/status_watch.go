@@ -47,7 +47,7 @@ func (s *statusCommand) watch(ctx context.Context, interval time.Duration) error
 	}
 }
 
-// changeable is what has to differ for a state to be shown again: everything except ages and times that renew
+// changeable is the part of a state that shows it again when it differs: everything except ages and times that renew
 // themselves.
 func changeable(state admin.State, incomplete error) string {
 	problems := strings.Join(state.Problems, "\n")
