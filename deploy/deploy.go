@@ -10,7 +10,7 @@ import (
 )
 
 // Version is that of the CRDs, policies and rights that a join and the initialisation of a broker write. Each release
-// that changes any of them raises it by one. Objects without the annotation that says so have version 1.
+// that changes any of them raises it by one. Objects without its annotation have version 1.
 const Version = 2
 
 // Broker is what a broker needs once, besides the definitions in [github.com/clusterset-dns/clusterset/api/crd]: what
@@ -38,7 +38,7 @@ func MemberV1alpha1() []byte {
 //go:embed namespace/namespace.yaml
 var Namespace []byte
 
-// The service accounts and what they may do: of the DNS server, of the controller, and of both in one process.
+// The service accounts and their rights: of the DNS server, of the controller, and of both in one process.
 var (
 	//go:embed dns/rbac.yaml
 	DNSRBAC []byte

@@ -22,7 +22,7 @@ import (
 //go:embed all:chart
 var chart embed.FS
 
-// A Mode says which programs run in a member, and how. The values are those of "mode" in chart/values.yaml.
+// A Mode selects the programs in a member, and how they run. The values are those of "mode" in chart/values.yaml.
 type Mode string
 
 // The modes.
@@ -46,7 +46,7 @@ func (m Mode) parts() []string {
 	return []string{"dns-rbac", "controller-rbac", "dns", "controller"}
 }
 
-// Options select what is rendered. The zero value of a field stands for the default in chart/values.yaml.
+// Options select the manifests. The zero value of a field stands for the default in chart/values.yaml.
 type Options struct {
 	Mode      Mode
 	Namespace string         // [wellknown.ControllerNamespace] if empty
@@ -65,7 +65,7 @@ func Rights(o Options) ([]byte, error) {
 	return renderParts(o, func(name string) bool { return strings.HasSuffix(name, "-rbac") })
 }
 
-// renderParts executes those templates of the mode whose names are wanted.
+// renderParts executes the wanted templates of the mode, by name.
 func renderParts(o Options, wanted func(name string) bool) ([]byte, error) {
 	var all bytes.Buffer
 	o.Mode = cmp.Or(o.Mode, Separate)
