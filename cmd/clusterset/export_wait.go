@@ -106,7 +106,7 @@ func notExported(e *mcsv1beta1.ServiceExport) string {
 	return "no controller has processed it yet: check that the controller of this cluster runs (clusterset status)"
 }
 
-// poll calls done until it returns true or an error, or ctx ends. After two seconds it reports once that it waits.
+// poll calls done until it returns true or an error, or ctx ends. After two seconds it reports the wait for what, once.
 func (e *exportCommand) poll(ctx context.Context, what string, done func(context.Context) (bool, error)) error {
 	began, reported := time.Now(), false
 	err := wait.PollUntilContextCancel(ctx, 100*time.Millisecond, true, func(ctx context.Context) (bool, error) {
