@@ -13,8 +13,8 @@ import (
 )
 
 // withheld keeps objects served that are gone: ServiceImports and ClusterProperties, in watch.gone
-// (docs/spec/dns.md 6.9), and the EndpointSlices of such imports, the orphans. Kubernetes deletes the slices with
-// their owner.
+// (docs/spec/dns.md 6.9), and the EndpointSlices of such imports, the orphans. Kubernetes deletes the slices with their
+// owner.
 type withheld struct {
 	cfg     *Config
 	set     *apiserver.Set // nil with manifests, which withhold nothing

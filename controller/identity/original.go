@@ -43,8 +43,8 @@ const (
 )
 
 // An Original tells the member from a clone of it, which has the same etcd, ID and credential
-// (docs/spec/controller.md 7.8). The member notes the stamp of each heartbeat before it sends it. A newer
-// heartbeat on the broker comes from another cluster, unless the own etcd was restored.
+// (docs/spec/controller.md 7.8). The member notes the stamp of each heartbeat before it sends it. A newer heartbeat on
+// the broker comes from another cluster, unless the own etcd was restored.
 //
 //	undecided ── the heartbeat is not newer than the note, or is not there ──▶ original ◀── not renewed for five TTLs ─┐
 //	    └─────── newer ──▶ looking on ──────────────────────────────────────────────────────────────────────────────┘
@@ -175,12 +175,12 @@ func (o *Original) check(ctx context.Context) (may, restored bool, err error) {
 		}
 		return false, false, err
 	}
-	return is == original, is == original && o.last.Stamp < max(o.wrote, o.accepted()), nil
+	return is == original, is == original && o.last.Stamp < max(o.wrote, o.taken()), nil
 }
 
 // taken returns the noted stamp of the newest heartbeat that the broker has taken; 0 if it has no heartbeat, as another
 // broker.
-func (o *Original) accepted() protocol.Stamp {
+func (o *Original) taken() protocol.Stamp {
 	if o.last.Stamp == 0 {
 		return 0
 	}
