@@ -107,8 +107,9 @@ func (b *Broker) OwnService(svc types.NamespacedName, record *v1alpha1.ExportedS
 		s.Entry.Stamp = 0
 	}
 	if record != nil {
-		s.Record = protocol.Record{Stamp: protocol.Stamp(record.Spec.Stamp), UID: types.UID(record.Spec.ExportUID)}
-		s.Record.Gone = b.stamps.see(objectID{kindRecord, record.Name}, s.Record.Stamp)
+		stamp := max(1, protocol.Stamp(record.Spec.Stamp)) // 0 is no record
+		s.Record = protocol.Record{Stamp: stamp, UID: types.UID(record.Spec.ExportUID)}
+		s.Record.Gone = b.stamps.see(objectID{kindRecord, record.Name}, stamp)
 		for _, hash := range record.Spec.Slices {
 			s.Record.Slices = append(s.Record.Slices, record.Name+"."+hash)
 		}
@@ -140,7 +141,8 @@ func (b *Broker) OwnInventory(part string) (i *v1alpha1.Inventory, old bool) {
 			i.ResourceVersion = stored.ResourceVersion
 		}
 	}
-	return i, stored == nil || stored.Spec.Stamp < i.Spec.Stamp
+	old = stored == nil || stored.Spec.Stamp < i.Spec.Stamp
+	return i, old || b.stamps.raised(protocol.Stamp(stored.Spec.Stamp))
 }
 
 // ListedUID returns the UID of this member's export of a service in the inventory, or "". Without an inventory it is

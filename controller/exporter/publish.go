@@ -41,7 +41,8 @@ func (p publisher) publish(ctx context.Context, svc types.NamespacedName, r expo
 	p.inventory.set(svc, a.uid)
 	if r.Record != nil && a.onBroker == nil && p.rejectedBefore(svc) {
 		// The broker may have lost slices: importers keep those that the record lists.
-		if err := a.writeRecord(ctx, slices.Collect(maps.Keys(a.wanted))); err != nil {
+		want, _ := a.next()
+		if err := a.writeRecord(ctx, want.Slices); err != nil {
 			return err
 		}
 	}
@@ -142,12 +143,14 @@ func (a *attempt) target(name string) *discoveryv1.EndpointSlice {
 	if w := a.wanted[name]; w != nil {
 		return a.moves.Retained(w, e)
 	}
-	_, trimmed := a.moves.Retired([]*discoveryv1.EndpointSlice{e})
-	if len(trimmed) == 0 {
+	deleted, trimmed := a.moves.Retired([]*discoveryv1.EndpointSlice{e})
+	if len(deleted) > 0 {
 		return e
 	}
-	trimmed[0].ObjectMeta = metav1.ObjectMeta{Name: e.Name, Labels: e.Labels, Annotations: e.Annotations}
-	return trimmed[0]
+	stays := append(trimmed, e.DeepCopy())[0]
+	stays.ObjectMeta = metav1.ObjectMeta{Name: e.Name, Labels: e.Labels, Annotations: maps.Clone(e.Annotations)}
+	metav1.SetMetaDataAnnotation(&stays.ObjectMeta, apibroker.AnnotationExportUID, a.uid)
+	return stays
 }
 
 func (a *attempt) right(name string) bool {
@@ -173,7 +176,7 @@ func (a *attempt) write(ctx context.Context, want protocol.Export, next []protoc
 		case x.Kind == protocol.KindRecord:
 			err = a.writeRecord(ctx, want.Slices)
 		case x.Delete:
-			err = a.broker.DeleteSlice(ctx, a.has[x.Slice])
+			err = a.deleteSlice(ctx, a.has[x.Slice])
 		default:
 			err = a.writeSlice(ctx, x)
 		}
@@ -202,6 +205,22 @@ func (a *attempt) writeRecord(ctx context.Context, listed []string) error {
 	if a.onBroker == nil && isRejection(err) {
 		a.want(nil)
 	}
+	return err
+}
+
+// deleteSlice deletes a slice. While a record that could not be written lists it, importers keep a slice that is gone: its
+// endpoints are deleted alone.
+func (a *attempt) deleteSlice(ctx context.Context, e *discoveryv1.EndpointSlice) error {
+	switch {
+	case a.record == nil || !a.listed(e.Name):
+		return a.broker.DeleteSlice(ctx, e)
+	case len(e.Endpoints) == 0:
+		return nil
+	}
+	empty := e.DeepCopy()
+	empty.ObjectMeta = metav1.ObjectMeta{Name: e.Name, Labels: e.Labels, Annotations: maps.Clone(e.Annotations)}
+	empty.Endpoints = []discoveryv1.Endpoint{}
+	_, err := a.broker.ApplySlice(ctx, empty)
 	return err
 }
 

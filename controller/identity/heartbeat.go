@@ -65,6 +65,7 @@ type Heartbeat struct {
 	failed   time.Time // when it did not answer last
 	said     saying    // by the last heartbeat
 	pass     pass
+	mending  bool // the broker was restored, and the pass after that has not ended
 }
 
 // Run beats until ctx ends; it then returns nil.
@@ -111,6 +112,7 @@ func (h *Heartbeat) round(ctx context.Context, begin time.Time) (sent bool, paus
 	if !h.pass.mayRenew(blind != "", h.Blind(h.failed) == "") {
 		return false, waitPeriod, nil
 	}
+	h.mending = h.mending && h.pass.due
 	sent, err = h.beat(ctx, begin, blind)
 	if err == nil {
 		pause = period
@@ -134,9 +136,10 @@ func (h *Heartbeat) begin(ctx context.Context) (done bool, pause time.Duration, 
 	case restored:
 		h.Log.Warningf(
 			"heartbeat: the broker has lost the last one: it was restored; listing it anew, and writing the exports")
-		if o.wrote == 0 {
+		if o.wrote == 0 || h.pass.ended.IsZero() { // an earlier process wrote objects that this one has not seen
 			h.Broker.Distrust()
 		}
+		h.mending = true
 		h.Broker.ListAnew()
 		h.pass.due = true
 		o.wrote = 0
@@ -188,7 +191,7 @@ func (h *Heartbeat) beat(ctx context.Context, begin time.Time, blind string) (se
 		return false, nil
 	}
 	now, stamp := time.Now(), h.Broker.Stamp()
-	if err := h.Membership.Original.note(ctx, stamp); err != nil {
+	if err := h.Membership.Original.note(ctx, stamp, h.mending); err != nil {
 		return false, err
 	}
 	if err := h.Broker.Renew(ctx, stamp, says.ttl, says.complete, says.blind); err != nil {

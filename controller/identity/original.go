@@ -175,12 +175,12 @@ func (o *Original) check(ctx context.Context) (may, restored bool, err error) {
 		}
 		return false, false, err
 	}
-	return is == original, is == original && o.last.Stamp < max(o.wrote, o.taken()), nil
+	return is == original, is == original && o.last.Stamp < max(o.wrote, o.accepted()), nil
 }
 
-// taken returns the noted stamp of the newest heartbeat that the broker has taken; 0 if it has no heartbeat, as another
+// accepted returns the noted stamp of the newest heartbeat that the broker has taken; 0 if it has no heartbeat, as another
 // broker.
-func (o *Original) taken() protocol.Stamp {
+func (o *Original) accepted() protocol.Stamp {
 	if o.last.Stamp == 0 {
 		return 0
 	}
@@ -244,11 +244,17 @@ func (o *Original) describe(is verdict, ttl time.Duration) string {
 }
 
 // note notes the stamp of a heartbeat that is about to be sent.
-func (o *Original) note(ctx context.Context, stamp protocol.Stamp) error {
+//
+// With mending the next process finds an older heartbeat than was noted, and mends the rollback, too.
+func (o *Original) note(ctx context.Context, stamp protocol.Stamp, mending bool) error {
+	accepted := max(o.wrote, o.last.Stamp)
+	if mending {
+		accepted = stamp + 1
+	}
 	err := o.write(ctx, func(l *coordinationv1.Lease) {
 		l.Spec.RenewTime = &metav1.MicroTime{Time: time.UnixMicro(int64(stamp))}
 		metav1.SetMetaDataAnnotation(&l.ObjectMeta, wellknown.AnnotationTaken,
-			strconv.FormatInt(int64(max(o.wrote, o.last.Stamp)), 10))
+			strconv.FormatInt(int64(accepted), 10))
 	})
 	if err == nil {
 		o.Sent.stamp.Store(int64(stamp))

@@ -59,8 +59,12 @@ func Next(want Export, have Service) []Write {
 }
 
 func (want Export) slices(have Service) (all []Write) {
+	known := make(map[string]Slice, len(have.Slices))
+	for _, v := range have.Slices {
+		known[v.Name] = v
+	}
 	for _, name := range want.Slices {
-		if v := find(have.Slices, name); v.Gone || v.UID != want.UID || v.Stamp < max(have.Entry.From, have.Entry.Behind) ||
+		if v := known[name]; v.Gone || v.UID != want.UID || v.Stamp < max(have.Entry.From, have.Entry.Behind) ||
 			!want.SliceRight(name) {
 			all = append(all, Write{Kind: KindSlice, Slice: name})
 		}
@@ -72,7 +76,7 @@ func (want Export) record(have Service) []Write {
 	r := have.Record
 	switch ended := want.UID == ""; {
 	case ended && r.Stamp == 0 && r.UID == "":
-	case ended, r.Gone, r.UID != want.UID, r.Stamp < have.Entry.From, !want.RecordRight,
+	case ended, r.Gone, r.UID != want.UID, r.Stamp < max(have.Entry.From, have.Entry.Behind), !want.RecordRight,
 		!slices.Equal(r.Slices, slices.Sorted(slices.Values(want.Slices))):
 		return []Write{{Kind: KindRecord, Delete: ended}}
 	}
@@ -80,8 +84,12 @@ func (want Export) record(have Service) []Write {
 }
 
 func (want Export) deletions(have Service) (all []Write) {
+	wanted := make(map[string]bool, len(want.Slices))
+	for _, name := range want.Slices {
+		wanted[name] = true
+	}
 	for _, v := range have.Slices {
-		if !slices.Contains(want.Slices, v.Name) {
+		if !wanted[v.Name] {
 			all = append(all, Write{Kind: KindSlice, Slice: v.Name, Delete: true})
 		}
 	}
