@@ -63,7 +63,7 @@ func (c Class) pause(step, failing time.Duration) time.Duration {
 	return step
 }
 
-// ErrReplaced: another cluster answers at the address.
+// ErrReplaced means that another cluster answers at the address.
 var ErrReplaced = errors.New("kube-system has another UID")
 
 // Errors that are found here, not by the API server. [Classify] knows them.

@@ -126,7 +126,7 @@ func writeCommand(b *strings.Builder, c *cobra.Command, shared map[string]int) {
 			wrap(b, "  ", line)
 			continue
 		}
-		long := line[strings.Index(line, "--"):]
+		_, long, _ := strings.Cut(line, "--")
 		names = append(names, "`"+long[:strings.IndexAny(long, " `")]+"`")
 	}
 	if len(names) > 0 {

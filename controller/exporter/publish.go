@@ -208,8 +208,8 @@ func (a *attempt) writeRecord(ctx context.Context, listed []string) error {
 	return err
 }
 
-// deleteSlice deletes a slice. While a record that could not be written lists it, importers keep a slice that is gone: its
-// endpoints are deleted alone.
+// deleteSlice deletes a slice. While a record that could not be written lists it, importers keep a slice that is gone:
+// its endpoints are deleted alone.
 func (a *attempt) deleteSlice(ctx context.Context, e *discoveryv1.EndpointSlice) error {
 	switch {
 	case a.record == nil || !a.listed(e.Name):

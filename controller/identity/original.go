@@ -178,8 +178,8 @@ func (o *Original) check(ctx context.Context) (may, restored bool, err error) {
 	return is == original, is == original && o.last.Stamp < max(o.wrote, o.accepted()), nil
 }
 
-// accepted returns the noted stamp of the newest heartbeat that the broker has taken; 0 if it has no heartbeat, as another
-// broker.
+// accepted returns the noted stamp of the newest heartbeat that the broker has taken; 0 if it has no heartbeat, as
+// another broker.
 func (o *Original) accepted() protocol.Stamp {
 	if o.last.Stamp == 0 {
 		return 0
