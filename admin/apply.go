@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
 	"github.com/clusterset-dns/clusterset/admin/wiring"
@@ -19,9 +20,36 @@ import (
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 )
 
+// A writer writes to one of the API servers of an operation, and reports each step.
+type writer struct {
+	*cluster
+	options WriteOptions
+}
+
+// openWriter does not contact the API server.
+func openWriter(role Role, config *rest.Config, o WriteOptions) (*writer, error) {
+	c, err := open(role, config)
+	return &writer{c, o}, err
+}
+
+func (c *writer) report(o *unstructured.Unstructured, action Action, note string) {
+	c.reportDiff(o, action, note, "")
+}
+
+func (c *writer) reportDiff(o *unstructured.Unstructured, action Action, note, diff string) {
+	if c.options.Report == nil {
+		return
+	}
+	kind := o.GroupVersionKind()
+	c.options.Report(Step{
+		Cluster: c.role, Action: action, Group: kind.Group, Kind: kind.Kind,
+		Namespace: o.GetNamespace(), Name: cmp.Or(o.GetName(), "*"), Note: note, Diff: diff,
+	})
+}
+
 // apply makes an object equal to desired and returns it. An object that clusterset manages never takes over an existing
 // object without the label of managed objects: apply then returns an error.
-func (c *cluster) apply(ctx context.Context, desired *unstructured.Unstructured,
+func (c *writer) apply(ctx context.Context, desired *unstructured.Unstructured,
 	note string) (*unstructured.Unstructured, error) {
 	before, err := c.find(ctx, desired)
 	if err != nil {
@@ -47,7 +75,7 @@ func (c *cluster) apply(ctx context.Context, desired *unstructured.Unstructured,
 	return after, nil
 }
 
-func (c *cluster) applyAll(ctx context.Context, objects []*unstructured.Unstructured) error {
+func (c *writer) applyAll(ctx context.Context, objects []*unstructured.Unstructured) error {
 	for _, o := range objects {
 		if _, err := c.apply(ctx, o, ""); err != nil {
 			return err
@@ -58,7 +86,7 @@ func (c *cluster) applyAll(ctx context.Context, objects []*unstructured.Unstruct
 
 // send applies desired and returns the resulting object; in a dry run the object that would result, as far as that is
 // known.
-func (c *cluster) send(ctx context.Context, desired, before *unstructured.Unstructured) (*unstructured.Unstructured,
+func (c *writer) send(ctx context.Context, desired, before *unstructured.Unstructured) (*unstructured.Unstructured,
 	error) {
 	options := metav1.ApplyOptions{FieldManager: wellknown.ManagerJoin, Force: true}
 	switch c.options.DryRun {
@@ -83,7 +111,7 @@ func (c *cluster) send(ctx context.Context, desired, before *unstructured.Unstru
 }
 
 // createIfMissing applies an object only if it does not exist.
-func (c *cluster) createIfMissing(ctx context.Context, o *unstructured.Unstructured) error {
+func (c *writer) createIfMissing(ctx context.Context, o *unstructured.Unstructured) error {
 	existing, err := c.find(ctx, o)
 	if err != nil {
 		return err
@@ -101,7 +129,7 @@ func (c *cluster) createIfMissing(ctx context.Context, o *unstructured.Unstructu
 
 // remove deletes an object if it exists and, where o is a managed object, is managed too. It reports whether it deleted
 // one.
-func (c *cluster) remove(ctx context.Context, o *unstructured.Unstructured) (bool, error) {
+func (c *writer) remove(ctx context.Context, o *unstructured.Unstructured) (bool, error) {
 	found, err := c.find(ctx, o)
 	if err != nil {
 		return false, err
@@ -119,7 +147,7 @@ func (c *cluster) remove(ctx context.Context, o *unstructured.Unstructured) (boo
 
 // delete deletes exactly this object, by its UID. An object in a missing namespace cannot be deleted; it stays, and is
 // reported.
-func (c *cluster) delete(ctx context.Context, o *unstructured.Unstructured) error {
+func (c *writer) delete(ctx context.Context, o *unstructured.Unstructured) error {
 	err := c.tryDelete(ctx, o)
 	if errors.Is(err, errNoNamespace) {
 		c.report(o, Unchanged, errNoNamespace.Error())
@@ -129,7 +157,7 @@ func (c *cluster) delete(ctx context.Context, o *unstructured.Unstructured) erro
 }
 
 // tryDelete is delete with the error [errNoNamespace].
-func (c *cluster) tryDelete(ctx context.Context, o *unstructured.Unstructured) error {
+func (c *writer) tryDelete(ctx context.Context, o *unstructured.Unstructured) error {
 	uid := o.GetUID()
 	options := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}}
 	switch c.options.DryRun {
@@ -158,7 +186,7 @@ func (c *cluster) tryDelete(ctx context.Context, o *unstructured.Unstructured) e
 var errNoNamespace = errors.New("its namespace does not exist, and an admission policy is about objects of this kind")
 
 // deleteAll deletes all objects of a kind in a namespace, with one request.
-func (c *cluster) deleteAll(ctx context.Context, of *unstructured.Unstructured) error {
+func (c *writer) deleteAll(ctx context.Context, of *unstructured.Unstructured) error {
 	all, err := c.resource(of).List(ctx, metav1.ListOptions{})
 	if apierrors.IsNotFound(err) || err == nil && len(all.Items) == 0 {
 		return nil
@@ -182,7 +210,7 @@ func (c *cluster) deleteAll(ctx context.Context, of *unstructured.Unstructured) 
 // retryPolicies repeats a write that is denied only because the API server cannot read the parameters of an admission
 // policy yet. The API server notices a new parameter kind within half a minute; after its own start it has to notice
 // all of them.
-func (c *cluster) retryPolicies(ctx context.Context, write func() error) error {
+func (c *writer) retryPolicies(ctx context.Context, write func() error) error {
 	var last error
 	err := c.options.waitUntil(ctx, "the API server evaluates its admission policies",
 		func(context.Context) (bool, error) {
@@ -197,7 +225,7 @@ func (c *cluster) retryPolicies(ctx context.Context, write func() error) error {
 
 // diff returns what changes from one state of an object to the other, without what the server sets, and without the
 // content of Secrets.
-func (c *cluster) diff(before, after *unstructured.Unstructured) string {
+func (c *writer) diff(before, after *unstructured.Unstructured) string {
 	if !c.options.Diff {
 		return ""
 	}
@@ -234,44 +262,6 @@ func content(o *unstructured.Unstructured) map[string]any {
 	o.SetResourceVersion("")
 	delete(o.Object, "status")
 	return o.Object
-}
-
-// covers reports whether existing has every field that desired has, with the same value. It predicts, for a client-side
-// dry run, that applying desired changes nothing; defaults that the server has added do not matter.
-func covers(existing, desired any) bool {
-	switch desired := desired.(type) {
-	case map[string]any:
-		existing, ok := existing.(map[string]any)
-		for key, want := range desired {
-			got, has := existing[key]
-			ok = ok && (has || isEmpty(want)) && (!has || covers(got, want))
-		}
-		return ok
-	case []any:
-		existing, ok := existing.([]any)
-		if !ok || len(existing) != len(desired) {
-			return false
-		}
-		for i := range desired {
-			if !covers(existing[i], desired[i]) {
-				return false
-			}
-		}
-		return true
-	}
-	return reflect.DeepEqual(existing, desired)
-}
-
-func isEmpty(v any) bool {
-	switch v := v.(type) {
-	case nil:
-		return true
-	case map[string]any:
-		return len(v) == 0
-	case []any:
-		return len(v) == 0
-	}
-	return false
 }
 
 // keepsMemberSpec reports whether a Member keeps its whole spec. A Member loses fields when its VIP CIDR or networks

@@ -45,9 +45,6 @@ func overlap(p netip.Prefix, claims []claim) (claim, bool) {
 	return claims[i], true
 }
 
-// within reports whether pool contains all of p.
-func within(p, pool netip.Prefix) bool { return pool.Bits() <= p.Bits() && pool.Contains(p.Addr()) }
-
 // firstFree returns the first network of pool that overlaps with no claim: a /16, for IPv6 a /112, or all of a smaller
 // pool.
 func firstFree(pool netip.Prefix, claims []claim) (netip.Prefix, error) {

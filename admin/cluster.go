@@ -1,9 +1,9 @@
 package admin
 
 import (
-	"cmp"
 	"context"
 	"fmt"
+	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/pager"
 
@@ -21,38 +22,61 @@ import (
 	"github.com/clusterset-dns/clusterset/api/logging"
 )
 
-// A cluster is one of the API servers of an operation: the broker or the member. This file reads; apply.go writes.
+// Role is the role of a cluster in an operation.
+type Role string
+
+// The roles.
+const (
+	RoleBroker Role = "broker"
+	RoleMember Role = "member"
+)
+
+// A cluster reads one of the API servers of an operation, with the rights of the user.
+//
+// There are two ways to read. An operation that cannot go on without an object gets an error: find, read, list. One
+// that reports on whatever it can get, receives for each read its outcome, as an [explain.Read]: readOne, readList.
 type cluster struct {
-	role    Role
+	role    Role // in errors
 	client  dynamic.Interface
-	options WriteOptions
 	skipped []string // objects that exist and do not decode, and why: one sentence each
+
+	// Set by openWithin.
+	core    corev1client.CoreV1Interface
+	timeout time.Duration // of each request
+	grants  string        // names the manifest with the rights to read what is read; "" if the caller names it
 }
 
 // open does not contact the API server.
-func open(role Role, config *rest.Config, o WriteOptions) (*cluster, error) {
+func open(role Role, config *rest.Config) (*cluster, error) {
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", role, err)
 	}
-	return &cluster{role: role, client: client, options: o}, nil
+	return &cluster{role: role, client: client}, nil
 }
 
-func (c *cluster) report(o *unstructured.Unstructured, action Action, note string) {
-	c.reportDiff(o, action, note, "")
-}
-
-func (c *cluster) reportDiff(o *unstructured.Unstructured, action Action, note, diff string) {
-	if c.options.Report == nil {
-		return
+// openWithin opens a cluster of which many objects are read at once, each within a timeout. It does not contact the API
+// server.
+func openWithin(config *rest.Config, timeout time.Duration, grants string) (*cluster, error) {
+	config = rest.CopyConfig(config)
+	config.QPS, config.Burst = 100, 200
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, err
 	}
-	kind := o.GroupVersionKind()
-	c.options.Report(Step{
-		Cluster: c.role, Action: action, Group: kind.Group, Kind: kind.Kind,
-		Namespace: o.GetNamespace(), Name: cmp.Or(o.GetName(), "*"), Note: note, Diff: diff,
-	})
+	core, err := corev1client.NewForConfig(config)
+	return &cluster{client: client, core: core, timeout: timeout, grants: grants}, err
 }
 
+// within bounds one request.
+func (c *cluster) within(ctx context.Context) (context.Context, context.CancelFunc) {
+	if c.timeout == 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, c.timeout)
+}
+
+// resource returns the client of an object's kind, in its namespace.
 func (c *cluster) resource(o *unstructured.Unstructured) dynamic.ResourceInterface {
 	// The guess follows the rules of English and is right for every kind here. Discovery would not know new CRDs yet.
 	plural, _ := meta.UnsafeGuessKindToResource(o.GroupVersionKind())
@@ -74,16 +98,22 @@ func (c *cluster) find(ctx context.Context, o *unstructured.Unstructured) (*unst
 	return found, nil
 }
 
-// read is find for a Go type: it fills o, which holds kind and name, and reports whether the object exists.
-func (c *cluster) read(ctx context.Context, o typedObject) (bool, error) {
-	found, err := c.find(ctx, toUnstructured(o))
+// as is find for a Go type: nil if the object does not exist.
+func as[T any](ctx context.Context, c *cluster, kind schema.GroupVersionKind, namespace, name string) (*T, error) {
+	found, err := c.find(ctx, object(kind, namespace, name))
 	if err != nil || found == nil {
-		return false, err
+		return nil, err
 	}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(found.Object, o); err != nil {
-		return false, fmt.Errorf("%s: read %s: %w", c.role, describe(found), err)
+	into := new(T)
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(found.Object, into); err != nil {
+		return nil, fmt.Errorf("%s: read %s: %w", c.role, describe(found), err)
 	}
-	return true, nil
+	return into, nil
+}
+
+// lease returns a Lease, nil if it does not exist.
+func (c *cluster) lease(ctx context.Context, namespace, name string) (*coordinationv1.Lease, error) {
+	return as[coordinationv1.Lease](ctx, c, coordinationv1.SchemeGroupVersion.WithKind("Lease"), namespace, name)
 }
 
 // skip notes an object that is left out because it does not decode: any member can write one to the broker.
@@ -92,15 +122,8 @@ func (c *cluster) skip(o *unstructured.Unstructured, err error) {
 		logging.Line(err)))
 }
 
-// listObjects returns the objects of a resource in all namespaces, nil if the server does not have the resource.
-func (c *cluster) listObjects(ctx context.Context, from schema.GroupVersionResource,
-	selector string) ([]*unstructured.Unstructured, error) {
-	return c.listIn(ctx, from, metav1.NamespaceAll, selector)
-}
-
-// listIn is listObjects for one namespace.
-func (c *cluster) listIn(ctx context.Context, from schema.GroupVersionResource, namespace,
-	selector string) ([]*unstructured.Unstructured, error) {
+// listObjects returns the objects of a resource in a namespace or, without one, in all; nil if the server does not have the resource.
+func (c *cluster) listObjects(ctx context.Context, from schema.GroupVersionResource, namespace, selector string) ([]*unstructured.Unstructured, error) {
 	pages := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 		return c.client.Resource(from).Namespace(namespace).List(ctx, o)
 	})
@@ -125,9 +148,9 @@ func (c *cluster) listIn(ctx context.Context, from schema.GroupVersionResource, 
 	return all, nil
 }
 
-// list is listObjects for a Go type.
+// list is listObjects for a Go type, in all namespaces.
 func list[T any](ctx context.Context, c *cluster, from schema.GroupVersionResource, selector string) ([]T, error) {
-	objects, err := c.listObjects(ctx, from, selector)
+	objects, err := c.listObjects(ctx, from, metav1.NamespaceAll, selector)
 	if err != nil {
 		return nil, err
 	}
@@ -178,4 +201,23 @@ func (c *cluster) heartbeat(ctx context.Context, namespace string) (*coordinatio
 		return nil, nil
 	}
 	return &lease.Spec, nil
+}
+
+// each calls do for each object of a resource in a namespace or, without one, in all. It holds few pages of them: Pods
+// are many.
+func (c *cluster) each(ctx context.Context, from schema.GroupVersionResource, namespace string, o metav1.ListOptions,
+	do func(*unstructured.Unstructured)) error {
+	pages := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		ctx, cancel := c.within(ctx)
+		defer cancel()
+		return c.client.Resource(from).Namespace(namespace).List(ctx, o)
+	})
+	return pages.EachListItem(ctx, o, func(item runtime.Object) error {
+		u, ok := item.(*unstructured.Unstructured)
+		if !ok {
+			panic(fmt.Sprintf("admin: the dynamic client returned a %T", item))
+		}
+		do(u)
+		return nil
+	})
 }

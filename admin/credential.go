@@ -79,47 +79,6 @@ func isLoopback(kubeconfig []byte) bool {
 	return false
 }
 
-// credentialConfig returns the client configuration of a member for the broker, and its broker namespace, from its
-// Secret.
-func credentialConfig(secret *corev1.Secret) (config *rest.Config, namespace string, err error) {
-	raw, err := clientcmd.Load(secret.Data[broker.KeyKubeconfig])
-	if err != nil {
-		return nil, "", fmt.Errorf("secret %s/%s: %w", secret.Namespace, secret.Name, err)
-	}
-	for _, user := range raw.AuthInfos {
-		user.TokenFile, user.Token = "", string(secret.Data[broker.KeyToken])
-	}
-	if current := raw.Contexts[raw.CurrentContext]; current != nil {
-		namespace = current.Namespace
-	}
-	config, err = clientcmd.NewDefaultClientConfig(*raw, nil).ClientConfig()
-	if err != nil {
-		return nil, "", fmt.Errorf("secret %s/%s: %w", secret.Namespace, secret.Name, err)
-	}
-	return config, namespace, nil
-}
-
-// newSecret returns the Secret of the broker credential, without data.
-func newSecret(namespace string) *corev1.Secret {
-	return &corev1.Secret{
-		TypeMeta: typeMeta("v1", "Secret"),
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: namespace, Name: broker.SecretName, Labels: map[string]string{broker.LabelManagedBy: broker.ManagedBy},
-		},
-		Type: corev1.SecretTypeOpaque,
-	}
-}
-
-// secret returns the broker credential of the member, or nil.
-func (c *cluster) secret(ctx context.Context, namespace string) (*corev1.Secret, error) {
-	secret := newSecret(namespace)
-	exists, err := c.read(ctx, secret)
-	if err != nil || !exists {
-		return nil, err
-	}
-	return secret, nil
-}
-
 // annotationComponents holds, on the Secret of the broker credential, the components that were chosen: a join without
 // --components keeps them, until the cluster leaves.
 const annotationComponents = "clusterset-dns.io/components"
@@ -147,16 +106,19 @@ func (want credential) fits(token string) bool {
 
 // writeCredential writes the Secret and returns when its token expires, zero in a dry run. It keeps a token that fits
 // and that the broker accepts, and otherwise requests one (docs/spec/controller.md 2.4).
-func (c *cluster) writeCredential(ctx context.Context, onBroker *cluster, want credential) (time.Time, error) {
-	old := newSecret(want.namespace)
-	exists, err := c.read(ctx, old)
+func writeCredential(ctx context.Context, c, onBroker *writer, want credential) (time.Time, error) {
+	old, err := c.secret(ctx, want.namespace)
 	if err != nil {
 		return time.Time{}, err
+	}
+	action := Updated
+	if old == nil {
+		old, action = newSecret(want.namespace), Created
 	}
 	token := string(old.Data[broker.KeyToken])
 	keep := want.fits(token)
 	if keep {
-		if keep, err = onBroker.accepts(ctx, token); err != nil {
+		if keep, err = accepts(ctx, onBroker.cluster, token); err != nil {
 			return time.Time{}, err
 		}
 	}
@@ -167,15 +129,11 @@ func (c *cluster) writeCredential(ctx context.Context, onBroker *cluster, want c
 		return t.Expires, err
 	}
 	if c.options.DryRun != DryRunNone {
-		action := Created
-		if exists {
-			action = Updated
-		}
 		c.report(toUnstructured(old), action, "")
 		return time.Time{}, nil
 	}
 	if !keep {
-		request, err := onBroker.requestToken(ctx, want.account, want.life)
+		request, err := requestToken(ctx, onBroker.cluster, want.account, want.life)
 		if err != nil {
 			return time.Time{}, err
 		}
@@ -193,7 +151,7 @@ func (c *cluster) writeCredential(ctx context.Context, onBroker *cluster, want c
 
 // accepts asks the API server whether it accepts a token, over the connection of the administrator: the cluster alone
 // may reach the address in its kubeconfig.
-func (c *cluster) accepts(ctx context.Context, token string) (bool, error) {
+func accepts(ctx context.Context, c *cluster, token string) (bool, error) {
 	review := toUnstructured(&authv1.TokenReview{
 		TypeMeta: typeMeta("authentication.k8s.io/v1", "TokenReview"), Spec: authv1.TokenReviewSpec{Token: token},
 	})
@@ -207,7 +165,7 @@ func (c *cluster) accepts(ctx context.Context, token string) (bool, error) {
 }
 
 // requestToken returns the request as the API server completed it.
-func (c *cluster) requestToken(ctx context.Context, account *corev1.ServiceAccount,
+func requestToken(ctx context.Context, c *cluster, account *corev1.ServiceAccount,
 	life time.Duration) (*authv1.TokenRequest, error) {
 	seconds := int64(life / time.Second)
 	request := toUnstructured(&authv1.TokenRequest{
@@ -226,4 +184,15 @@ func (c *cluster) requestToken(ctx context.Context, account *corev1.ServiceAccou
 		return nil, fmt.Errorf("%s: request a token for ServiceAccount %s/%s: %w", c.role, account.Namespace, account.Name, err)
 	}
 	return r, nil
+}
+
+// newSecret returns the Secret of the broker credential, without data.
+func newSecret(namespace string) *corev1.Secret {
+	return &corev1.Secret{
+		TypeMeta: typeMeta("v1", "Secret"),
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: namespace, Name: broker.SecretName, Labels: map[string]string{broker.LabelManagedBy: broker.ManagedBy},
+		},
+		Type: corev1.SecretTypeOpaque,
+	}
 }

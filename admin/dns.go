@@ -24,7 +24,7 @@ func DNSStatus(ctx context.Context, member *rest.Config, o DNSOptions) (DNSState
 
 // DNSDiff is DNSStatus without a question.
 func DNSDiff(ctx context.Context, member *rest.Config, o DNSOptions) (DNSState, error) {
-	_, s, err := openWirer(ctx, member, o)
+	s, err := DNSRead(ctx, member, o)
 	if err == nil {
 		s.evaluate()
 	}
@@ -84,12 +84,18 @@ func DNSUndo(ctx context.Context, member *rest.Config, o DNSOptions) (DNSState, 
 	return s, nil
 }
 
+// DNSRead is DNSDiff without a judgement of what it finds.
+func DNSRead(ctx context.Context, member *rest.Config, o DNSOptions) (DNSState, error) {
+	_, s, err := openWirer(ctx, member, o)
+	return s, err
+}
+
 // openWirer also reads the state as it is.
 func openWirer(ctx context.Context, member *rest.Config, o DNSOptions) (*wirer, DNSState, error) {
 	if err := o.check(); err != nil {
 		return nil, DNSState{}, err
 	}
-	c, err := open(RoleMember, member, o.WriteOptions)
+	c, err := openWriter(RoleMember, member, o.WriteOptions)
 	if err != nil {
 		return nil, DNSState{}, err
 	}
@@ -112,7 +118,7 @@ func (w *wirer) ready(ctx context.Context, s *DNSState) error {
 	addresses := s.Server.Addresses
 	return w.o.waitFor(ctx, w.o.Timeout, "Service "+s.Server.Service+" has a ready endpoint",
 		func(ctx context.Context) (bool, error) {
-			server, err := w.server(ctx)
+			server, err := readServer(ctx, w.cluster, w.o.Service)
 			s.Server, s.Server.Addresses = server, addresses
 			return server.Ready, err
 		})

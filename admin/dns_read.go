@@ -9,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/clusterset-dns/clusterset/admin/wiring"
 	"github.com/clusterset-dns/clusterset/api/broker"
@@ -24,7 +24,7 @@ type DNSState struct {
 	Problems  []string          `json:"problems"`
 	Warnings  []string          `json:"warnings"`
 
-	kubelet wiring.Kubelet
+	Kubelet wiring.Kubelet `json:"-"`
 }
 
 // A DNSServer is the DNS server of the clusterset in the cluster.
@@ -35,14 +35,11 @@ type DNSServer struct {
 	Problem   string       `json:"problem,omitempty"` // why it has no address, or is not ready
 }
 
-// openShiftDNS is the object from which OpenShift configures the DNS server of a cluster.
-var openShiftDNS = schema.GroupVersionKind{Group: "operator.openshift.io", Version: "v1", Kind: "DNS"}
-
 // A wirer reads and writes the DNS configuration of one cluster, for one call of [DNSStatus], [DNSDiff], [DNSApply],
 // [DNSUndo] or [Join]. Its methods are independent of each other: state reads, package wiring decides which edit each
 // resolver needs, and edit writes those. Nothing is kept between calls, so the state is read again after an edit.
 type wirer struct {
-	*cluster
+	*writer
 	o DNSOptions
 }
 
@@ -54,14 +51,14 @@ func (w *wirer) state(ctx context.Context) (DNSState, error) {
 	if err != nil {
 		return s, err
 	}
-	if s.Server, err = w.server(ctx); err != nil {
+	if s.Server, err = readServer(ctx, w.cluster, w.o.Service); err != nil {
 		return s, err
 	}
 	s.Server.Addresses = objects.Reachable(s.Server.Addresses)
 	s.Resolvers = wiring.Find(objects, wiring.Desired{Zone: w.o.Zone, Addresses: s.Server.Addresses,
 		InProcess: w.o.InProcess})
 	s.Warnings = append(s.Warnings, w.skipped...)
-	s.kubelet = objects.Kubelet()
+	s.Kubelet = objects.Kubelet()
 	return s, nil
 }
 
@@ -76,35 +73,33 @@ func (w *wirer) objects(ctx context.Context) (o wiring.Objects, err error) {
 		return o, err
 	}
 	in := w.o.Namespace
-	services, err := w.listIn(ctx, corev1.SchemeGroupVersion.WithResource("services"), in, "")
+	services, err := w.listObjects(ctx, services, in, "")
 	if err != nil {
 		return o, err
 	}
-	deployments, err := w.listIn(ctx, appsv1.SchemeGroupVersion.WithResource("deployments"), in, "")
+	deployments, err := w.listObjects(ctx, deployments, in, "")
 	if err != nil {
 		return o, err
 	}
-	daemonSets, err := w.listIn(ctx, appsv1.SchemeGroupVersion.WithResource("daemonsets"), in, "")
+	daemonSets, err := w.listObjects(ctx, appsv1.SchemeGroupVersion.WithResource("daemonsets"), in, "")
 	if err != nil {
 		return o, err
 	}
 	o.Services, o.Deployments = decode[corev1.Service](w.cluster, services),
 		decode[appsv1.Deployment](w.cluster, deployments)
 	o.DaemonSets = decode[appsv1.DaemonSet](w.cluster, daemonSets)
-	o.ConfigMaps, err = w.listIn(ctx, corev1.SchemeGroupVersion.WithResource("configmaps"), in, "")
+	o.ConfigMaps, err = w.listObjects(ctx, corev1.SchemeGroupVersion.WithResource("configmaps"), in, "")
 	return o, err
 }
 
-// server reads the Service of the DNS server, and whether it has an endpoint.
-func (w *wirer) server(ctx context.Context) (DNSServer, error) {
-	s := DNSServer{Service: w.o.Service.String(), Addresses: []netip.Addr{}}
-	service := corev1.Service{TypeMeta: typeMeta("v1", "Service")}
-	service.Namespace, service.Name = w.o.Service.Namespace, w.o.Service.Name
-	found, err := w.read(ctx, &service)
+// readServer reads the Service of the DNS server, and whether it has an endpoint.
+func readServer(ctx context.Context, c *cluster, name types.NamespacedName) (DNSServer, error) {
+	s := DNSServer{Service: name.String(), Addresses: []netip.Addr{}}
+	service, err := as[corev1.Service](ctx, c, corev1.SchemeGroupVersion.WithKind("Service"), name.Namespace, name.Name)
 	if err != nil {
 		return s, err
 	}
-	if !found {
+	if service == nil {
 		s.Problem = "Service " + s.Service +
 			" does not exist: want that of the DNS server of the clusterset (deploy/dns), or another one by --service"
 		return s, nil
@@ -118,12 +113,12 @@ func (w *wirer) server(ctx context.Context) (DNSServer, error) {
 		s.Problem = "Service " + s.Service + " has no cluster IP: want one that the cluster's DNS server can forward to"
 		return s, nil
 	}
-	slices, err := w.listIn(ctx, discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), service.Namespace,
+	slices, err := c.listObjects(ctx, endpointSlices, service.Namespace,
 		discoveryv1.LabelServiceName+"="+service.Name)
 	if err != nil {
 		return s, err
 	}
-	for _, slice := range decode[discoveryv1.EndpointSlice](w.cluster, slices) {
+	for _, slice := range decode[discoveryv1.EndpointSlice](c, slices) {
 		for i := range slice.Endpoints {
 			if broker.IsReady(slice.Endpoints[i].Conditions) {
 				s.Ready = true

@@ -21,22 +21,21 @@ func Explain(ctx context.Context, onBroker, onMember *rest.Config, o ExplainOpti
 	}
 	in := explain.Input{Name: o.Name, Type: o.Type, Zone: strings.ToLower(strings.Trim(o.Zone, ".")), TTL: o.TTL,
 		Namespace: o.Namespace}
-	here, err := newReader(onMember, o.Timeout)
+	here, err := openWithin(onMember, o.Timeout, grantsMember)
 	if err != nil {
 		return explain.Report{}, fmt.Errorf("member: %w", err)
 	}
-	here.grants = grantsMember
 	parallel(func() { login(ctx, onMember) }, func() { login(ctx, onBroker) })()
 	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
 	all := []func(){func() { in.Servers = askServers(ctx, o) }, func() { in.Wiring = readWiring(ctx, onMember, o) },
 		func() {
-			in.Replicas = here.readReplicas(ctx, onMember, o)
+			in.Replicas = readReplicas(ctx, here, o)
 		}}
 	var credential explain.Read[explain.Credential]
 	if service, ok := explain.Locate(in.Name, in.Zone); ok {
 		all = append(all, func() { in.Here = here.readCluster(ctx, service, o.Namespace) }, func() {
-			credential, in.Broker, err = here.readHub(ctx, onBroker, service, o)
+			credential, in.Broker, err = readHub(ctx, here, onBroker, service, o)
 		})
 	}
 	parallel(all...)()
@@ -62,4 +61,28 @@ func login(ctx context.Context, config *rest.Config) {
 	if client, err := rest.UnversionedRESTClientFor(dynamic.ConfigFor(config)); err == nil {
 		client.Get().AbsPath("/version").Do(ctx)
 	}
+}
+
+// readHub reads the broker with a configuration or, if that is nil, with the credential of the cluster.
+func readHub(
+	ctx context.Context, here *cluster, onBroker *rest.Config, service explain.Target, o ExplainOptions,
+) (explain.Read[explain.Credential], explain.Broker, error) {
+	var b explain.Broker
+	var err error
+	from := func(config *rest.Config, grants string) {
+		var hub *cluster
+		if hub, err = openWithin(config, o.Timeout, grants); err == nil {
+			b = hub.readBroker(ctx, service)
+		}
+	}
+	wait := func() {}
+	if onBroker != nil {
+		wait = parallel(func() { from(onBroker, grantsBroker) })
+	}
+	credential, config := here.readCredential(ctx, o.Namespace)
+	if onBroker == nil && config != nil {
+		from(config, grantsCredential)
+	}
+	wait()
+	return credential, b, err
 }

@@ -26,16 +26,16 @@ func readWiring(ctx context.Context, member *rest.Config, o ExplainOptions) expl
 	member.Timeout = o.Timeout // of each request
 	options := DNSDefaults()
 	options.Zone, options.Namespace, options.Service = o.Zone, o.DNSNamespace, o.DNSService
-	_, s, err := openWirer(ctx, member, options)
+	s, err := DNSRead(ctx, member, options)
 	if slices.ContainsFunc(s.Resolvers, func(r wiring.Resolver) bool { return r.InProcess }) && err == nil {
 		options.InProcess = true // then a node cache is to forward to it
-		_, s, err = openWirer(ctx, member, options)
+		s, err = DNSRead(ctx, member, options)
 	}
 	switch class := apiserver.Classify(err); {
 	case err == nil:
 		return explain.Read[explain.Wiring]{State: explain.Present, Value: explain.Wiring{
 			Resolvers: s.Resolvers, Wanted: s.Server.Addresses, Problem: s.Server.Problem,
-			Unread: strings.Join(s.Warnings, "; "), Kubelet: s.kubelet,
+			Unread: strings.Join(s.Warnings, "; "), Kubelet: s.Kubelet,
 		}}
 	case class == apiserver.Unauthorized:
 		return explain.Read[explain.Wiring]{State: explain.Unauthorized, Why: "the API server rejects the credential (401)"}

@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -41,13 +40,4 @@ func ExplainDefaults() ExplainOptions {
 		Zone: dns.Zone, Namespace: wellknown.ControllerNamespace, DNSNamespace: dns.Namespace, DNSService: dns.Service,
 		TTL: time.Minute, Timeout: 1500 * time.Millisecond, Now: time.Now,
 	}
-}
-
-// parallel calls all functions and returns a function that waits for them.
-func parallel(all ...func()) (wait func()) {
-	var g sync.WaitGroup
-	for _, f := range all {
-		g.Go(f)
-	}
-	return g.Wait
 }

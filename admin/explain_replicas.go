@@ -12,18 +12,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
-	"k8s.io/client-go/rest"
 
 	"github.com/clusterset-dns/clusterset/admin/explain"
-	"github.com/clusterset-dns/clusterset/api/logging"
 )
 
-var (
-	serviceResource = corev1.SchemeGroupVersion.WithResource("services")
-	podResource     = corev1.SchemeGroupVersion.WithResource("pods")
-	podProxy        = schema.GroupVersionResource{Version: "v1", Resource: "pods/proxy"}
-)
+var podProxy = schema.GroupVersionResource{Version: "v1", Resource: "pods/proxy"}
 
 // replicaPause is the time after which replicas that differ are read again: a change reaches each of them at another
 // moment.
@@ -31,31 +24,26 @@ const replicaPause = 500 * time.Millisecond
 
 // readReplicas reads the state of the Pods behind the Service of the DNS server. Absent means that there is no such
 // Service.
-func (r *reader) readReplicas(ctx context.Context, config *rest.Config,
-	o ExplainOptions) explain.Read[explain.Replicas] {
+func readReplicas(ctx context.Context, c *cluster, o ExplainOptions) explain.Read[explain.Replicas] {
 	if o.DNSNamespace == "" {
 		return explain.Read[explain.Replicas]{}
 	}
 	unread := func(state explain.State, why string) explain.Read[explain.Replicas] {
 		return explain.Read[explain.Replicas]{State: state, Why: why}
 	}
-	service := readOne[corev1.Service](ctx, r, serviceResource, o.DNSService.Namespace, o.DNSService.Name)
+	service := readOne[corev1.Service](ctx, c, services, o.DNSService.Namespace, o.DNSService.Name)
 	if service.State != explain.Present {
 		return unread(service.State, service.Why)
 	}
 	if len(service.Value.Spec.Selector) == 0 {
 		return unread(explain.Absent, "")
 	}
-	pods, _ := readList[corev1.Pod](ctx, r, podResource, o.DNSService.Namespace,
+	running, _ := readList[corev1.Pod](ctx, c, pods, o.DNSService.Namespace,
 		metav1.ListOptions{LabelSelector: labels.SelectorFromSet(service.Value.Spec.Selector).String()})
-	if pods.State != explain.Present {
-		return unread(pods.State, pods.Why)
+	if running.State != explain.Present {
+		return unread(running.State, running.Why)
 	}
-	client, err := corev1client.NewForConfig(config)
-	if err != nil {
-		return unread(explain.Unreachable, logging.Line(err))
-	}
-	first := r.readHashes(ctx, client, pods.Value)
+	first := readHashes(ctx, c, running.Value)
 	if first.State != explain.Present || !first.Value.Differ() {
 		return first
 	}
@@ -64,21 +52,20 @@ func (r *reader) readReplicas(ctx context.Context, config *rest.Config,
 		return first
 	case <-time.After(replicaPause):
 	}
-	second := r.readHashes(ctx, client, pods.Value)
+	second := readHashes(ctx, c, running.Value)
 	second.Value.Changed = !slices.EqualFunc(first.Value.All, second.Value.All,
 		func(a, b explain.Replica) bool { return maps.Equal(a.Hashes, b.Hashes) })
 	return second
 }
 
 // readHashes asks all running Pods at once, through the API server.
-func (r *reader) readHashes(ctx context.Context, client corev1client.CoreV1Interface,
-	pods []corev1.Pod) explain.Read[explain.Replicas] {
+func readHashes(ctx context.Context, c *cluster, pods []corev1.Pod) explain.Read[explain.Replicas] {
 	found := explain.Read[explain.Replicas]{State: explain.Present}
 	reads := make([]explain.Read[explain.Replica], len(pods))
 	var all []func()
 	for i := range pods {
 		if pods[i].Status.Phase == corev1.PodRunning && pods[i].DeletionTimestamp == nil {
-			all = append(all, func() { reads[i] = r.readHash(ctx, client, &pods[i]) })
+			all = append(all, func() { reads[i] = readHash(ctx, c, &pods[i]) })
 		}
 	}
 	parallel(all...)()
@@ -94,15 +81,14 @@ func (r *reader) readHashes(ctx context.Context, client corev1client.CoreV1Inter
 	return found
 }
 
-func (r *reader) readHash(ctx context.Context, client corev1client.CoreV1Interface,
-	pod *corev1.Pod) explain.Read[explain.Replica] {
+func readHash(ctx context.Context, c *cluster, pod *corev1.Pod) explain.Read[explain.Replica] {
 	port := metricsPort(pod)
 	if port == "" {
 		return explain.Read[explain.Replica]{}
 	}
-	text, err := client.Pods(pod.Namespace).ProxyGet("http", pod.Name, port, "/metrics", nil).DoRaw(ctx)
+	text, err := c.core.Pods(pod.Namespace).ProxyGet("http", pod.Name, port, "/metrics", nil).DoRaw(ctx)
 	if err != nil {
-		read := unread[explain.Replica](r, err, "get", podProxy, pod.Namespace)
+		read := unread[explain.Replica](c, err, "get", podProxy, pod.Namespace)
 		if read.State == explain.Absent || read.State == explain.NotInstalled {
 			read = explain.Read[explain.Replica]{} // the Pod is gone, or has no metrics
 		}

@@ -57,12 +57,11 @@ func TestReadReplicas(t *testing.T) {
 	config := &rest.Config{Host: server.URL}
 	o := ExplainDefaults()
 	read := func() explain.Read[explain.Replicas] {
-		r, err := newReader(config, o.Timeout)
+		c, err := openWithin(config, o.Timeout, grantsMember)
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.grants = grantsMember
-		return r.readReplicas(t.Context(), config, o)
+		return readReplicas(t.Context(), c, o)
 	}
 	for _, tt := range []struct {
 		a, b   string

@@ -64,7 +64,7 @@ func writeArchive(w io.Writer, index GatherIndex, all []*gatherer, r redact.Reda
 	for _, g := range all {
 		for _, f := range g.files {
 			if err == nil {
-				err = write(g.cluster.Name+"/"+f.name, f.redacted(r))
+				err = write(g.from.Name+"/"+f.name, f.redacted(r))
 			}
 		}
 	}

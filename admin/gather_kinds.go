@@ -5,8 +5,10 @@ import (
 	"strings"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -44,8 +46,8 @@ func gatherings(role Role, controller, dns string) []gathering {
 	for _, x := range [][]string{
 		{"", "pods", "services", "configmaps", "secrets", "serviceaccounts", "events", "resourcequotas"},
 		{"apps", "deployments", "replicasets", "daemonsets", "statefulsets"},
-		{rbacGroup, "roles", "rolebindings"},
-		{leasesGroup, "leases"},
+		{rbacv1.GroupName, "roles", "rolebindings"},
+		{coordinationv1.GroupName, "leases"},
 		{"networking.k8s.io", "networkpolicies"},
 		{"policy", "poddisruptionbudgets"},
 	} {
@@ -62,7 +64,7 @@ var v1 = []string{"v1"}
 const dnsPods = "k8s-app in (kube-dns, node-local-dns, coredns)"
 
 var memberGatherings = []gathering{
-	{group: mcsGroup, resource: "serviceexports", versions: []string{"v1beta1", "v1alpha1"}},
+	{group: mcsv1beta1.GroupName, resource: "serviceexports", versions: []string{"v1beta1", "v1alpha1"}},
 	{resource: "services", versions: v1, keep: isExportedOrOurs},
 	{group: about.GroupName, resource: "clusterproperties", versions: []string{"v1beta1", "v1alpha1"}},
 	{resource: "nodes", versions: v1},
@@ -83,7 +85,7 @@ var brokerGatherings = []gathering{
 	{group: broker.GroupName, resource: "members", versions: []string{"v1alpha1"}},
 	{group: broker.GroupName, resource: "exportedservices", versions: []string{"v1alpha1"}},
 	{group: broker.GroupName, resource: "inventories", versions: []string{"v1alpha1"}},
-	{group: leasesGroup, resource: "leases", versions: v1, keep: isHeartbeat},
+	{group: coordinationv1.GroupName, resource: "leases", versions: v1, keep: isHeartbeat},
 	{resource: "resourcequotas", versions: v1, keep: isOurs},
 	{group: flowcontrolv1.GroupName, resource: "flowschemas", versions: v1, keep: isNamedAfterUs},
 	{group: flowcontrolv1.GroupName, resource: "prioritylevelconfigurations", versions: v1, keep: isNamedAfterUs},
@@ -92,13 +94,13 @@ var brokerGatherings = []gathering{
 // bothGatherings are the objects that members and brokers have.
 var bothGatherings = []gathering{
 	{resource: "namespaces", versions: v1},
-	{group: mcsGroup, resource: "serviceimports", versions: []string{"v1beta1", "v1alpha1"}},
-	{group: slicesGroup, resource: "endpointslices", versions: v1, keep: isSliceOfExportOrImport},
+	{group: mcsv1beta1.GroupName, resource: "serviceimports", versions: []string{"v1beta1", "v1alpha1"}},
+	{group: discoveryv1.GroupName, resource: "endpointslices", versions: v1, keep: isSliceOfExportOrImport},
 	{group: "apiextensions.k8s.io", resource: "customresourcedefinitions", versions: v1, keep: isUsedCRD},
 	{group: admissionv1.GroupName, resource: "validatingadmissionpolicies", versions: v1, keep: isNamedAfterUs},
 	{group: admissionv1.GroupName, resource: "validatingadmissionpolicybindings", versions: v1, keep: isNamedAfterUs},
-	{group: rbacGroup, resource: "clusterroles", versions: v1, keep: isNamedAfterUs},
-	{group: rbacGroup, resource: "clusterrolebindings", versions: v1, keep: isNamedAfterUs},
+	{group: rbacv1.GroupName, resource: "clusterroles", versions: v1, keep: isNamedAfterUs},
+	{group: rbacv1.GroupName, resource: "clusterrolebindings", versions: v1, keep: isNamedAfterUs},
 }
 
 func isNamedAfterUs(_ exportedServices, o *unstructured.Unstructured) bool {
@@ -112,7 +114,7 @@ func isHeartbeat(_ exportedServices, o *unstructured.Unstructured) bool {
 }
 
 func isUsedCRD(_ exportedServices, o *unstructured.Unstructured) bool {
-	return slices.Contains([]string{mcsGroup, about.GroupName, broker.GroupName}, stringAt(o, "spec", "group"))
+	return slices.Contains([]string{mcsv1beta1.GroupName, about.GroupName, broker.GroupName}, stringAt(o, "spec", "group"))
 }
 
 func isDNSConfig(_ exportedServices, o *unstructured.Unstructured) bool {

@@ -14,9 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/version"
-	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/pager"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
@@ -58,9 +55,8 @@ func (f gatheredFile) redacted(r redact.Redactor) []byte {
 // Failed reads are noted in state.Missing, and the rest is read. If connect fails, nothing else is tried: reader and
 // core are nil until then. files has the contents of the archive, and secret the values that it must not have.
 type gatherer struct {
-	*reader
-	core    corev1client.CoreV1Interface
-	cluster GatherCluster
+	*cluster
+	from    GatherCluster
 	options GatherOptions
 
 	state  GatheredServer
@@ -73,7 +69,7 @@ type gatherer struct {
 
 func newGatherer(c GatherCluster, o GatherOptions) *gatherer {
 	return &gatherer{
-		cluster: c, options: o, state: GatheredServer{Name: c.Name, Role: c.Role, Missing: []string{}},
+		from: c, options: o, state: GatheredServer{Name: c.Name, Role: c.Role, Missing: []string{}},
 		secret:   []string{c.Config.BearerToken, c.Config.Password, string(c.Config.KeyData)},
 		exported: exportedServices{},
 	}
@@ -89,31 +85,26 @@ func (g *gatherer) gather(ctx context.Context) {
 		g.missing("everything", err)
 		return
 	}
-	for _, x := range gatherings(g.cluster.Role, g.options.Namespace, g.options.DNSNamespace) {
+	for _, x := range gatherings(g.from.Role, g.options.Namespace, g.options.DNSNamespace) {
 		g.readObjects(ctx, x)
 	}
 	for i := range g.pods {
 		g.readLogs(ctx, &g.pods[i])
 		g.readMetrics(ctx, &g.pods[i])
 	}
-	if g.cluster.Role == RoleMember {
+	if g.from.Role == RoleMember {
 		g.readStatus(ctx)
 	}
 }
 
 // connect asks for the version first: a server that does not answer is not asked for everything.
 func (g *gatherer) connect(ctx context.Context) (err error) {
-	if g.reader, err = newReader(g.cluster.Config, g.options.Timeout); err != nil {
+	if g.cluster, err = openWithin(g.from.Config, g.options.Timeout, ""); err != nil {
 		return err
 	}
-	client, err := corev1client.NewForConfig(rest.CopyConfig(g.cluster.Config))
-	if err != nil {
-		return err
-	}
-	g.core = client
 	ctx, cancel := context.WithTimeout(ctx, g.options.Timeout)
 	defer cancel()
-	text, err := client.RESTClient().Get().AbsPath("/version").DoRaw(ctx)
+	text, err := g.core.RESTClient().Get().AbsPath("/version").DoRaw(ctx)
 	if err != nil {
 		return err
 	}
@@ -135,7 +126,12 @@ func (g *gatherer) readObjects(ctx context.Context, x gathering) {
 	var err error
 	for _, v := range x.versions {
 		var all []*unstructured.Unstructured
-		all, err = g.listAll(ctx, resource.WithVersion(v), x)
+		o := metav1.ListOptions{LabelSelector: x.selector}
+		err = g.each(ctx, resource.WithVersion(v), x.namespace, o, func(o *unstructured.Unstructured) {
+			if x.keep == nil || x.keep(g.exported, o) {
+				all = append(all, o)
+			}
+		})
 		if err == nil {
 			g.addObjects(resource, x, all)
 			return
@@ -147,22 +143,6 @@ func (g *gatherer) readObjects(ctx context.Context, x gathering) {
 	if !x.optional || !apierrors.IsNotFound(err) {
 		g.missing(what, err)
 	}
-}
-
-func (g *gatherer) listAll(ctx context.Context, from schema.GroupVersionResource,
-	x gathering) (all []*unstructured.Unstructured, err error) {
-	pages := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		ctx, cancel := context.WithTimeout(ctx, g.options.Timeout)
-		defer cancel()
-		return g.client.Resource(from).Namespace(x.namespace).List(ctx, o)
-	})
-	err = pages.EachListItem(ctx, metav1.ListOptions{LabelSelector: x.selector}, func(o runtime.Object) error {
-		if u, ok := o.(*unstructured.Unstructured); ok && (x.keep == nil || x.keep(g.exported, u)) {
-			all = append(all, u)
-		}
-		return nil
-	})
-	return all, err
 }
 
 func (g *gatherer) addObjects(resource schema.GroupResource, x gathering, all []*unstructured.Unstructured) {
@@ -275,7 +255,7 @@ func (g *gatherer) readStatus(ctx context.Context) {
 	defer cancel()
 	o := StatusDefaults()
 	o.Namespace, o.Now = g.options.Namespace, g.options.Now
-	state, err := Status(ctx, nil, g.cluster.Config, o)
+	state, err := Status(ctx, nil, g.from.Config, o)
 	if err != nil {
 		g.missing("status", err)
 	}

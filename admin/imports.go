@@ -3,7 +3,6 @@ package admin
 import (
 	"context"
 
-	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -16,9 +15,9 @@ import (
 // removeImports deletes what the controller imported into this cluster, in the order in which the controller would:
 // EndpointSlices, derived Services, ServiceImports. It returns the objects that have our label and that no controller
 // makes; it does not delete them.
-func (c *cluster) removeImports(ctx context.Context, remove func(context.Context,
+func removeImports(ctx context.Context, c *cluster, remove func(context.Context,
 	*unstructured.Unstructured) error) (foreign []*unstructured.Unstructured, err error) {
-	skip, err := c.brokerNamespaces(ctx)
+	skip, err := brokerNamespaces(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -28,13 +27,13 @@ func (c *cluster) removeImports(ctx context.Context, remove func(context.Context
 		selector string
 		owned    func(*unstructured.Unstructured) bool
 	}{
-		{discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), discoveryv1.LabelManagedBy + "=" + broker.ManagedBy,
+		{endpointSlices, discoveryv1.LabelManagedBy + "=" + broker.ManagedBy,
 			isImported},
-		{corev1.SchemeGroupVersion.WithResource("services"), managed, isImported},
-		{mcsv1beta1.SchemeGroupVersion.WithResource("serviceimports"), managed,
+		{services, managed, isImported},
+		{serviceImports, managed,
 			func(*unstructured.Unstructured) bool { return true }},
 	} {
-		all, err := c.listObjects(ctx, x.resource, x.selector)
+		all, err := c.listObjects(ctx, x.resource, "", x.selector)
 		if err != nil {
 			return foreign, err
 		}
@@ -56,8 +55,8 @@ func (c *cluster) removeImports(ctx context.Context, remove func(context.Context
 
 // brokerNamespaces returns the broker namespaces in this cluster. There are some only if the cluster is a broker, too;
 // the objects of members in them have the same label as imported objects.
-func (c *cluster) brokerNamespaces(ctx context.Context) (map[string]bool, error) {
-	all, err := c.listObjects(ctx, corev1.SchemeGroupVersion.WithResource("namespaces"), broker.LabelClusterID)
+func brokerNamespaces(ctx context.Context, c *cluster) (map[string]bool, error) {
+	all, err := c.listObjects(ctx, namespaces, "", broker.LabelClusterID)
 	names := make(map[string]bool, len(all))
 	for _, o := range all {
 		names[o.GetName()] = true

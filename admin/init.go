@@ -33,7 +33,7 @@ type InitOptions struct {
 // and the admission policies that restrict each member to its own namespace. It updates older versions of these, and
 // returns an error if there is a newer one. Init starts no program.
 func Init(ctx context.Context, config *rest.Config, o InitOptions) error {
-	c, err := open(RoleBroker, config, o.WriteOptions)
+	c, err := openWriter(RoleBroker, config, o.WriteOptions)
 	crds := brokerCRDs()
 	var state setState
 	for _, step := range []func() error{

@@ -28,7 +28,7 @@ import (
 // An installer installs components in a member (docs/spec/install.md 2): [installer.prepare] decides, the other methods
 // write and wait.
 type installer struct {
-	member  *cluster
+	member  *writer
 	config  *rest.Config // of the member
 	options JoinOptions
 	mode    deploy.Mode // empty: nothing
@@ -39,7 +39,7 @@ type installer struct {
 	objects []*unstructured.Unstructured // by prepare
 }
 
-func newInstaller(member *cluster, config *rest.Config, o JoinOptions) *installer {
+func newInstaller(member *writer, config *rest.Config, o JoinOptions) *installer {
 	i := &installer{member: member, config: config, options: o, service: "clusterset-dns"}
 	has := func(c Component) bool { return slices.Contains(o.Components, c) }
 	switch {
@@ -269,11 +269,11 @@ func (i *installer) faults(ctx context.Context, d *unstructured.Unstructured) (a
 			all = append(all, fmt.Sprintf("%s, %s: %s", describe(d), c.Reason, c.Message))
 		}
 	}
-	objects, err := i.member.listIn(ctx, pods, d.GetNamespace(), metav1.FormatLabelSelector(deployment.Spec.Selector))
+	objects, err := i.member.listObjects(ctx, pods, d.GetNamespace(), metav1.FormatLabelSelector(deployment.Spec.Selector))
 	if err != nil {
 		return all
 	}
-	for _, p := range decode[corev1.Pod](i.member, objects) {
+	for _, p := range decode[corev1.Pod](i.member.cluster, objects) {
 		if !isReady(&p) {
 			return append(all, podState(&p))
 		}
@@ -291,8 +291,7 @@ func (i *installer) wire(ctx context.Context) (state *DNSState, warning string, 
 	if !wired && !i.hasDNS() {
 		return nil, "", nil
 	}
-	w := &wirer{i.member, d}
-	server, err := w.server(ctx)
+	server, err := readServer(ctx, i.member.cluster, d.Service)
 	if err != nil {
 		return nil, "", err
 	}
@@ -304,7 +303,7 @@ func (i *installer) wire(ctx context.Context) (state *DNSState, warning string, 
 	} else if o.Wait && i.hasDNS() {
 		err := o.waitFor(ctx, o.Timeout, "Service "+server.Service+" has a ready endpoint",
 			func(ctx context.Context) (bool, error) {
-				server, err := w.server(ctx)
+				server, err := readServer(ctx, i.member.cluster, d.Service)
 				return server.Ready, err
 			})
 		if err != nil {

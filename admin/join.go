@@ -8,10 +8,8 @@ import (
 	"strings"
 	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 
@@ -33,10 +31,10 @@ func Join(ctx context.Context, onBroker, onMember *rest.Config, o JoinOptions) (
 	j := &joiner{brokerConfig: onBroker, memberConfig: onMember}
 	j.input.options = o
 	var err error
-	if j.broker, err = open(RoleBroker, onBroker, o.WriteOptions); err != nil {
+	if j.broker, err = openWriter(RoleBroker, onBroker, o.WriteOptions); err != nil {
 		return JoinResult{}, fmt.Errorf("join: %w", err)
 	}
-	if j.member, err = open(RoleMember, onMember, o.WriteOptions); err != nil {
+	if j.member, err = openWriter(RoleMember, onMember, o.WriteOptions); err != nil {
 		return JoinResult{}, fmt.Errorf("join: %w", err)
 	}
 	for _, step := range []func(context.Context) error{
@@ -54,7 +52,7 @@ func Join(ctx context.Context, onBroker, onMember *rest.Config, o JoinOptions) (
 // A joiner is one call of [Join]. Its steps run in the order of their declaration; each fills the fields that later
 // steps use.
 type joiner struct {
-	broker, member *cluster
+	broker, member *writer
 	brokerConfig   *rest.Config
 	memberConfig   *rest.Config
 
@@ -104,18 +102,17 @@ func (j *joiner) read(ctx context.Context) error {
 	if in.noted, err = j.readNoted(ctx); err != nil {
 		return err
 	}
-	in.members, err = list[v1alpha1.Member](ctx, j.broker, v1alpha1.Members, "")
+	in.members, err = list[v1alpha1.Member](ctx, j.broker.cluster, v1alpha1.Members, "")
 	return err
 }
 
 // readNoted reads the controller's note of its clusterset.
 func (j *joiner) readNoted(ctx context.Context) (wellknown.Noted, error) {
-	note := &coordinationv1.Lease{
-		TypeMeta:   typeMeta("coordination.k8s.io/v1", "Lease"),
-		ObjectMeta: metav1.ObjectMeta{Namespace: j.input.options.Namespace, Name: wellknown.MembersLease},
+	note, err := j.member.lease(ctx, j.input.options.Namespace, wellknown.MembersLease)
+	if err != nil || note == nil {
+		return wellknown.Noted{Broker: j.input.local.brokerUID()}, err
 	}
-	_, err := j.member.read(ctx, note)
-	return wellknown.ParseNoted(note.Annotations[wellknown.AnnotationMembers], j.input.local.brokerUID()), err
+	return wellknown.ParseNoted(note.Annotations[wellknown.AnnotationMembers], j.input.local.brokerUID()), nil
 }
 
 // prepareComponents decides the installation. It comes before the decision about networks, which depends on the exports
@@ -124,7 +121,7 @@ func (j *joiner) prepareComponents(ctx context.Context) error {
 	o := &j.input.options
 	if o.KeepComponents {
 		var err error
-		if o.Components, err = chosenComponents(ctx, j.member, o.Namespace); err != nil {
+		if o.Components, err = chosenComponents(ctx, j.member.cluster, o.Namespace); err != nil {
 			return err
 		}
 	}
@@ -157,7 +154,7 @@ func (j *joiner) installComponents(ctx context.Context) error {
 	if err := j.install.awaitRollout(ctx); err != nil {
 		return err
 	}
-	if err := j.install.awaitController(ctx, j.broker, j.admission.Spec.Namespace); err != nil {
+	if err := j.install.awaitController(ctx, j.broker.cluster, j.admission.Spec.Namespace); err != nil {
 		return err
 	}
 	state, warning, err := j.install.wire(ctx)
@@ -238,7 +235,7 @@ func (j *joiner) takesOver() bool { return j.input.options.TakeOver && !j.newNam
 
 // readRegion decides on the region of the cluster.
 func (j *joiner) readRegion(ctx context.Context) (err error) {
-	regions, unread := regionsOfNodes(ctx, j.member)
+	regions, unread := regionsOfNodes(ctx, j.member.cluster)
 	j.result.Region, j.result.RegionOfNodes, err = decideRegion(j.input.options.Region, j.input.local.region, regions,
 		unread)
 	return err
@@ -272,11 +269,7 @@ func (j *joiner) readNamespace(ctx context.Context, a *Admission) error {
 
 // quota returns the limits of the member. Higher limits than the defaults stay.
 func (j *joiner) quota(ctx context.Context, a Admission) (Quota, error) {
-	existing := &corev1.ResourceQuota{TypeMeta: typeMeta("v1", "ResourceQuota"), ObjectMeta: a.local()}
-	exists, err := j.broker.read(ctx, existing)
-	if err != nil || !exists {
-		existing = nil
-	}
+	existing, err := as[corev1.ResourceQuota](ctx, j.broker.cluster, corev1.SchemeGroupVersion.WithKind("ResourceQuota"), a.Spec.Namespace, perMember)
 	return a.Quota.or(existing), err
 }
 
@@ -286,7 +279,7 @@ func (j *joiner) recordAudiences(ctx context.Context) error {
 	if j.input.options.DryRun != DryRunNone {
 		return nil
 	}
-	request, err := j.broker.requestToken(ctx, &j.account, minCredentialLife)
+	request, err := requestToken(ctx, j.broker.cluster, &j.account, minCredentialLife)
 	if err != nil {
 		return err
 	}
@@ -349,7 +342,7 @@ func (j *joiner) reserve(ctx context.Context) error {
 	if err == nil && j.input.options.DryRun != DryRunNone {
 		return nil
 	}
-	members, listErr := list[v1alpha1.Member](ctx, j.broker, v1alpha1.Members, "")
+	members, listErr := list[v1alpha1.Member](ctx, j.broker.cluster, v1alpha1.Members, "")
 	if listErr != nil {
 		return listErr
 	}
@@ -452,7 +445,7 @@ func (j *joiner) writeRegion(ctx context.Context) error {
 
 func (j *joiner) writeCredential(ctx context.Context) (err error) {
 	o := j.input.options
-	j.result.CredentialExpires, err = j.member.writeCredential(ctx, j.broker, credential{
+	j.result.CredentialExpires, err = writeCredential(ctx, j.member, j.broker, credential{
 		kubeconfig: j.kubeconfig, account: &j.account, namespace: o.Namespace, components: formatComponents(o.Components),
 		life: o.CredentialLife, now: o.Now(),
 	})

@@ -175,7 +175,7 @@ func (in *joinInput) givenVIPCIDRs(id string, texts []string, pools merge.VIPNet
 		return nil, fmt.Errorf("vip CIDRs %s: want at most one of each IP family", strings.Join(texts, ","))
 	}
 	for _, p := range all {
-		if pool := pools.Of(p.Addr()); !within(p, pool) {
+		if pool := pools.Of(p.Addr()); !networks.Within(p, pool) {
 			return nil, fmt.Errorf("vip CIDR %s is not in %s: want a part of --vip-cidr-pool", p, pool)
 		}
 		if other, ok := overlap(p, in.vipClaims(id)); ok {
@@ -233,7 +233,7 @@ func (in *joinInput) warnings(a Admission) []string {
 		warn("no service CIDRs found: other members will accept no address of this cluster; join again with --service-cidr")
 	case !serviceIPs && len(in.pods) == 0:
 		warn("no pod CIDRs found: other members will accept no pod address of this cluster; join again with --pod-cidr")
-	case !serviceIPs && slices.ContainsFunc(in.networkStates(), func(n NetworkState) bool { return n.PerNode }):
+	case !serviceIPs && slices.ContainsFunc(in.networkStates(), func(n networks.State) bool { return n.PerNode }):
 		warn("pod CIDRs are those of the current nodes: join again when nodes with other pod CIDRs are added, or give the whole network with --pod-cidr")
 	}
 	all = append(all, in.outsideWarnings()...)
@@ -252,7 +252,7 @@ func (in *joinInput) warnings(a Admission) []string {
 }
 
 // networkStates lists the networks that will be declared, with their sources.
-func (in *joinInput) networkStates() []NetworkState {
+func (in *joinInput) networkStates() []networks.State {
 	return slices.Concat(
 		statesOf("Pods", in.pods, in.found.Pods, given(in.options.PodCIDRs, "--pod-cidr")),
 		statesOf("Services", in.services, in.found.Services, given(in.options.ServiceCIDRs, "--service-cidr")),
@@ -267,19 +267,19 @@ func given(cidrs []string, flag string) string {
 	return flag
 }
 
-func statesOf(of string, declared []netip.Prefix, found []networks.Network, flag string) []NetworkState {
-	var all []NetworkState
+func statesOf(of string, declared []netip.Prefix, found []networks.Network, flag string) []networks.State {
+	var all []networks.State
 	for _, p := range declared {
 		var sources []string
 		perNode := false
 		for _, n := range found {
-			if within(n.Prefix, p) && !slices.Contains(sources, n.Source) {
+			if networks.Within(n.Prefix, p) && !slices.Contains(sources, n.Source) {
 				sources = append(sources, n.Source)
 			}
 			perNode = perNode || n.PerNode && n.Prefix == p
 		}
 		source := cmp.Or(flag, strings.Join(sources, ", "), "declared by an earlier join")
-		all = append(all, NetworkState{of, p.String(), source, perNode && flag == ""})
+		all = append(all, networks.State{Of: of, CIDR: p.String(), Source: source, PerNode: perNode && flag == ""})
 	}
 	return all
 }
@@ -289,7 +289,7 @@ func (in *joinInput) outsideWarnings() []string {
 	var all []string
 	if in.podsOutside.Count > 0 {
 		all = append(all, fmt.Sprintf("%s: other members will not accept them; run %s",
-			have(in.podsOutside, "running Pod", "networks of this cluster"), joinWith(prefixStrings(in.pods), in.podsOutside)))
+			in.podsOutside.Phrase("running Pod", "networks of this cluster"), in.podsOutside.JoinWith(prefixStrings(in.pods))))
 	}
 	if in.podsUnread != "" {
 		all = append(all, in.podsUnread)
@@ -308,6 +308,6 @@ func (in *joinInput) nodesNotice() []string {
 	if in.nodesOutside.Count == 0 {
 		return nil
 	}
-	return []string{have(in.nodesOutside, "Node", "networks of this cluster") +
+	return []string{in.nodesOutside.Phrase("Node", "networks of this cluster") +
 		": endpoints in the network of the host will not be exported, unless --pod-cidr has that network, too"}
 }

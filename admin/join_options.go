@@ -3,6 +3,7 @@ package admin
 import (
 	"time"
 
+	"github.com/clusterset-dns/clusterset/admin/networks"
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 )
@@ -69,20 +70,20 @@ func JoinDefaults() JoinOptions {
 
 // JoinResult is the result of [Join].
 type JoinResult struct {
-	ClusterID         string         `json:"clusterID"`
-	ClusterSet        string         `json:"clusterSet"`
-	Namespace         string         `json:"namespace"` // on the broker
-	PodCIDRs          []string       `json:"podCIDRs,omitempty"`
-	ServiceCIDRs      []string       `json:"serviceCIDRs,omitempty"`
-	VIPCIDR           string         `json:"vipCIDR,omitempty"`
-	SecondVIPCIDR     string         `json:"secondVIPCIDR,omitempty"`    // of the other IP family
-	VIP               string         `json:"vip,omitempty"`              // the option of the controller
-	Merge             string         `json:"merge,omitempty"`            // likewise
-	Region            string         `json:"region,omitempty"`           // that the cluster got
-	RegionOfNodes     string         `json:"regionOfNodes,omitempty"`    // of all Nodes, if the cluster has no region
-	Components        []Component    `json:"components,omitempty"`       // that are installed
-	CredentialExpires time.Time      `json:"credentialExpires,omitzero"` // zero in a dry run
-	Networks          []NetworkState `json:"networks,omitempty"`         // those CIDRs, with where they are known from
-	Warnings          []string       `json:"warnings,omitempty"`
-	DNS               *DNSState      `json:"dns,omitempty"` // of the cluster's DNS server; nil if Join did not look at it
+	ClusterID         string           `json:"clusterID"`
+	ClusterSet        string           `json:"clusterSet"`
+	Namespace         string           `json:"namespace"` // on the broker
+	PodCIDRs          []string         `json:"podCIDRs,omitempty"`
+	ServiceCIDRs      []string         `json:"serviceCIDRs,omitempty"`
+	VIPCIDR           string           `json:"vipCIDR,omitempty"`
+	SecondVIPCIDR     string           `json:"secondVIPCIDR,omitempty"`    // of the other IP family
+	VIP               string           `json:"vip,omitempty"`              // the option of the controller
+	Merge             string           `json:"merge,omitempty"`            // likewise
+	Region            string           `json:"region,omitempty"`           // that the cluster got
+	RegionOfNodes     string           `json:"regionOfNodes,omitempty"`    // of all Nodes, if the cluster has no region
+	Components        []Component      `json:"components,omitempty"`       // that are installed
+	CredentialExpires time.Time        `json:"credentialExpires,omitzero"` // zero in a dry run
+	Networks          []networks.State `json:"networks,omitempty"`         // those CIDRs, with where they are known from
+	Warnings          []string         `json:"warnings,omitempty"`
+	DNS               *DNSState        `json:"dns,omitempty"` // of the cluster's DNS server; nil if Join did not look at it
 }

@@ -22,11 +22,11 @@ import (
 func Leave(ctx context.Context, onBroker, onMember *rest.Config, o LeaveOptions) (LeaveResult, error) {
 	l := &leaver{options: o}
 	var err error
-	if l.member, err = open(RoleMember, onMember, o.WriteOptions); err != nil {
+	if l.member, err = openWriter(RoleMember, onMember, o.WriteOptions); err != nil {
 		return LeaveResult{}, fmt.Errorf("leave: %w", err)
 	}
 	if onBroker != nil {
-		if l.broker, err = open(RoleBroker, onBroker, o.WriteOptions); err != nil {
+		if l.broker, err = openWriter(RoleBroker, onBroker, o.WriteOptions); err != nil {
 			return LeaveResult{}, fmt.Errorf("leave: %w", err)
 		}
 	} else if !o.Force {
@@ -48,8 +48,8 @@ func Leave(ctx context.Context, onBroker, onMember *rest.Config, o LeaveOptions)
 // A leaver is one call of [Leave]. Its steps run in the order of their declaration.
 type leaver struct {
 	options LeaveOptions
-	member  *cluster
-	broker  *cluster // nil if there is no broker, or if with Force it does not answer
+	member  *writer
+	broker  *writer // nil if there is no broker, or if with Force it does not answer
 
 	local   localState // by read
 	removal *removal   // by read; nil if there is nothing to remove on the broker
@@ -96,7 +96,7 @@ func (l *leaver) readBroker(ctx context.Context) error {
 			"this cluster joined the broker with kube-system UID %s, and this broker has UID %s: want the broker that it joined, "+
 				"or --force if that no longer exists", joined, uid)
 	}
-	objects, err := l.broker.listObjects(ctx, v1alpha1.Members, "")
+	objects, err := l.broker.listObjects(ctx, v1alpha1.Members, "", "")
 	if err != nil {
 		return err
 	}
@@ -171,7 +171,7 @@ func (l *leaver) withdrawExports(ctx context.Context) error {
 }
 
 func (l *leaver) removeImports(ctx context.Context) error {
-	foreign, err := l.member.removeImports(ctx, func(ctx context.Context, o *unstructured.Unstructured) error {
+	foreign, err := removeImports(ctx, l.member.cluster, func(ctx context.Context, o *unstructured.Unstructured) error {
 		err := l.member.tryDelete(ctx, o)
 		if errors.Is(err, errNoNamespace) {
 			l.warn("%s was not deleted: %v; \"clusterset uninstall\" tries again without the policies of clusterset",

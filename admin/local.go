@@ -49,6 +49,7 @@ func (l localState) leaving() bool {
 	return ok
 }
 
+// propertyValue returns the value of a ClusterProperty, "" if it is nil.
 func propertyValue(property *unstructured.Unstructured) string {
 	if property == nil {
 		return ""
@@ -81,6 +82,7 @@ func (l localState) policies() []*unstructured.Unstructured {
 	return stamped(parse(policies))
 }
 
+// localState reads what the cluster says about itself.
 func (c *cluster) localState(ctx context.Context) (localState, error) {
 	l := localState{aboutVersion: "v1beta1"}
 	var err error

@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/clusterset-dns/clusterset/admin/networks"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 )
 
@@ -108,7 +109,7 @@ func undeclaredPods(t *testing.T, onBroker, east *controlplane.ControlPlane, o S
 
 	join.PodCIDRs = []string{"10.9.0.0/24", "fd00:9::/64"}
 	if joined := mustJoin(t, onBroker, east, join); len(joined.Networks) != 3 ||
-		joined.Networks[1] != (NetworkState{Of: "Pods", CIDR: "fd00:9::/64", Source: "--pod-cidr"}) {
+		joined.Networks[1] != (networks.State{Of: "Pods", CIDR: "fd00:9::/64", Source: "--pod-cidr"}) {
 		t.Errorf("networks %+v, want the two that were given, and one of Services", joined.Networks)
 	}
 	problems("both are given")
@@ -159,14 +160,14 @@ metadata: {name: viewer}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: viewer}
 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: viewer}]
 `)
-	state := status(t, nil, as(t, east, "viewer"), o)
+	state := status(t, nil, asUser(t, east, "viewer"), o)
 	const want = `whether Pods have addresses outside of the declared networks is not known: pods is forbidden: User "viewer" cannot list resource "pods"`
 	if len(state.Problems) > 0 || len(state.Warnings) != 1 || !strings.HasPrefix(state.Warnings[0], want) {
 		t.Errorf("problems %q, warnings %q, want one warning: %s", state.Problems, state.Warnings, want)
 	}
 }
 
-func as(t *testing.T, c *controlplane.ControlPlane, user string) *rest.Config {
+func asUser(t *testing.T, c *controlplane.ControlPlane, user string) *rest.Config {
 	t.Helper()
 	kubeconfig, err := c.UserKubeconfig(user)
 	if err != nil {
@@ -245,7 +246,7 @@ func findsNetworks(t *testing.T, c *controlplane.ControlPlane) {
 
 func mustOpen(t *testing.T, c *controlplane.ControlPlane) *cluster {
 	t.Helper()
-	opened, err := open(RoleMember, c.Config(), WriteOptions{})
+	opened, err := open(RoleMember, c.Config())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,28 +3,10 @@ package admin
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
 )
-
-// typedObject is a Go type of an API object that holds its own kind.
-type typedObject interface {
-	runtime.Object
-	metav1.Object
-}
-
-// toUnstructured returns o without the fields that only the server sets.
-func toUnstructured(o runtime.Object) *unstructured.Unstructured {
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
-	if err != nil {
-		panic("admin: every type here can be converted: " + err.Error())
-	}
-	delete(content, "status")
-	unstructured.RemoveNestedField(content, "metadata", "creationTimestamp")
-	return &unstructured.Unstructured{Object: content}
-}
 
 // object returns an object without content, to look one up.
 func object(kind schema.GroupVersionKind, namespace, name string) *unstructured.Unstructured {
@@ -33,10 +15,6 @@ func object(kind schema.GroupVersionKind, namespace, name string) *unstructured.
 	o.SetNamespace(namespace)
 	o.SetName(name)
 	return o
-}
-
-func typeMeta(version, kind string) metav1.TypeMeta {
-	return metav1.TypeMeta{APIVersion: version, Kind: kind}
 }
 
 // describe names an object in messages: "Role clusterset-0f/member".
@@ -54,4 +32,10 @@ func isManaged(o metav1.Object) bool { return o.GetLabels()[broker.LabelManagedB
 func stringAt(o *unstructured.Unstructured, path ...string) string {
 	s, _, _ := unstructured.NestedString(o.Object, path...)
 	return s
+}
+
+// isMarked reports whether the cluster of a broker namespace was removed.
+func isMarked(namespace *unstructured.Unstructured) bool {
+	_, marked := namespace.GetAnnotations()[broker.AnnotationRemoved]
+	return marked
 }

@@ -27,7 +27,7 @@ const (
 
 // An originalCheck tells the member from a copy of it (docs/spec/controller.md 7.8).
 type originalCheck struct {
-	member, broker             *cluster
+	member, broker             *writer
 	namespace, brokerNamespace string
 	takeOver                   bool // accept a copy
 
@@ -80,30 +80,32 @@ func (o *originalCheck) look(ctx context.Context) (noted bool, err error) {
 	if o.unnoted, err = o.broker.heartbeat(ctx, o.brokerNamespace); err != nil {
 		return false, err
 	}
-	note := o.note()
-	if noted, err = o.member.read(ctx, note); err != nil {
+	note, err := o.member.lease(ctx, o.namespace, wellknown.HeartbeatLease)
+	if err != nil {
 		return false, err
+	}
+	if o.copied = false; note == nil {
+		return false, nil
 	}
 	_, o.copied = note.Annotations[wellknown.AnnotationCopy]
 	if o.unnoted != nil && note.Spec.RenewTime != nil && !o.unnoted.RenewTime.After(note.Spec.RenewTime.Time) {
 		o.unnoted = nil
 	}
-	return noted, nil
-}
-
-func (o *originalCheck) note() *coordinationv1.Lease {
-	return &coordinationv1.Lease{
-		TypeMeta:   typeMeta("coordination.k8s.io/v1", "Lease"),
-		ObjectMeta: metav1.ObjectMeta{Namespace: o.namespace, Name: wellknown.HeartbeatLease},
-	}
+	return true, nil
 }
 
 // settle notes heartbeats up to a time as own ones, and removes the annotation of a copy.
 func (o *originalCheck) settle(ctx context.Context, until time.Time) error {
-	note := o.note()
-	exists, err := o.member.read(ctx, note)
+	note, err := o.member.lease(ctx, o.namespace, wellknown.HeartbeatLease)
 	if err != nil {
 		return err
+	}
+	exists := note != nil
+	if !exists {
+		note = &coordinationv1.Lease{
+			TypeMeta:   typeMeta("coordination.k8s.io/v1", "Lease"),
+			ObjectMeta: metav1.ObjectMeta{Namespace: o.namespace, Name: wellknown.HeartbeatLease},
+		}
 	}
 	if note.Spec.RenewTime == nil || note.Spec.RenewTime.Time.Before(until) {
 		note.Spec.RenewTime = &metav1.MicroTime{Time: until}

@@ -68,7 +68,7 @@ func such(regions []string) string {
 func regionsOfNodes(ctx context.Context, c *cluster) ([]string, error) {
 	var regions []string
 	without := ""
-	err := c.each(ctx, corev1.SchemeGroupVersion.WithResource("nodes"), metav1.ListOptions{},
+	err := c.each(ctx, nodes, "", metav1.ListOptions{},
 		func(node *unstructured.Unstructured) {
 			region := node.GetLabels()[corev1.LabelTopologyRegion]
 			if region == "" {

@@ -49,7 +49,7 @@ func regionOf(t *testing.T, c *controlplane.ControlPlane) string {
 
 func openReader(t *testing.T, c *controlplane.ControlPlane) *cluster {
 	t.Helper()
-	found, err := open(RoleMember, c.Config(), WriteOptions{})
+	found, err := open(RoleMember, c.Config())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,7 +21,7 @@ import (
 // A removal takes one member off the broker. It marks the namespace first, by which other members end their imports,
 // and keeps it.
 type removal struct {
-	broker    *cluster
+	broker    *writer
 	member    *v1alpha1.Member // nil if somebody has deleted it
 	admission Admission
 	now       time.Time                  // of the removal
@@ -109,7 +109,7 @@ func (r *removal) checkExists(ctx context.Context) error {
 			return err
 		}
 	}
-	members, err := list[v1alpha1.Member](ctx, r.broker, v1alpha1.Members, "")
+	members, err := list[v1alpha1.Member](ctx, r.broker.cluster, v1alpha1.Members, "")
 	if err != nil {
 		return err
 	}
@@ -162,12 +162,6 @@ func (r *removal) mark(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// isMarked reports whether the cluster of a broker namespace was removed.
-func isMarked(namespace *unstructured.Unstructured) bool {
-	_, marked := namespace.GetAnnotations()[broker.AnnotationRemoved]
-	return marked
 }
 
 // keeps reports whether an object of the member stays on the broker: its mark, and the account that may read it.

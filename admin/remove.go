@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -24,7 +23,7 @@ import (
 // the account, which may read the mark. A second call deletes both, and so does a Remove of another member after a
 // year.
 func Remove(ctx context.Context, onBroker *rest.Config, clusterID string, o LeaveOptions) (LeaveResult, error) {
-	c, err := open(RoleBroker, onBroker, o.WriteOptions)
+	c, err := openWriter(RoleBroker, onBroker, o.WriteOptions)
 	if err != nil {
 		return LeaveResult{}, fmt.Errorf("remove: %w", err)
 	}
@@ -62,7 +61,7 @@ func memberFrom(o *unstructured.Unstructured) (m v1alpha1.Member) {
 }
 
 // findRemoval finds the objects of a member on the broker alone, and checks that they may be removed.
-func findRemoval(ctx context.Context, c *cluster, clusterID string, o LeaveOptions) (*removal, error) {
+func findRemoval(ctx context.Context, c *writer, clusterID string, o LeaveOptions) (*removal, error) {
 	r := &removal{broker: c, admission: Admission{ClusterID: clusterID}, now: o.now(), force: o.Force}
 	if !broker.IsClusterID(clusterID) {
 		return r, fmt.Errorf("cluster id %q: %s", clusterID, wantClusterID)
@@ -109,8 +108,7 @@ const markLife = 365 * 24 * time.Hour
 // forgetOthers deletes the namespaces of members that were removed so long ago that no token of theirs can be valid,
 // and no importer needs the mark.
 func (r *removal) forgetOthers(ctx context.Context) error {
-	namespaces, err := r.broker.listObjects(ctx, corev1.SchemeGroupVersion.WithResource("namespaces"),
-		broker.LabelClusterID)
+	namespaces, err := r.broker.listObjects(ctx, namespaces, "", broker.LabelClusterID)
 	if err != nil {
 		return err
 	}

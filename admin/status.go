@@ -9,7 +9,6 @@ import (
 	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -78,24 +77,6 @@ func Status(ctx context.Context, onBroker, onMember *rest.Config, o StatusOption
 	return c.state, nil
 }
 
-// BrokerOf returns the access of a member to its broker, by the credential in the namespace of its controller.
-func BrokerOf(ctx context.Context, member *rest.Config, namespace string) (*rest.Config, error) {
-	c, err := open(RoleMember, member, WriteOptions{})
-	if err != nil {
-		return nil, err
-	}
-	secret, err := c.secret(ctx, namespace)
-	if err != nil {
-		return nil, err
-	}
-	if secret == nil {
-		return nil, errors.New(
-			"this cluster has no broker credential: want --broker-kubeconfig or --broker-context, or a cluster that has joined")
-	}
-	config, _, err := credentialConfig(secret)
-	return config, err
-}
-
 // A collector is one call of [Status]: it reads the member first and then the broker, into state.
 type collector struct {
 	options      StatusOptions
@@ -109,7 +90,7 @@ type collector struct {
 }
 
 func (s *collector) readMember(ctx context.Context, config *rest.Config) error {
-	c, err := open(RoleMember, config, WriteOptions{})
+	c, err := open(RoleMember, config)
 	if err != nil {
 		return err
 	}
@@ -228,12 +209,8 @@ func (s *collector) isThis(m *v1alpha1.Member) bool {
 }
 
 func (s *collector) readLeader(ctx context.Context, c *cluster) error {
-	lease := &coordinationv1.Lease{
-		TypeMeta:   typeMeta("coordination.k8s.io/v1", "Lease"),
-		ObjectMeta: metav1.ObjectMeta{Namespace: s.options.Namespace, Name: wellknown.ControllerLease},
-	}
-	exists, err := c.read(ctx, lease)
-	if err != nil || !exists {
+	lease, err := c.lease(ctx, s.options.Namespace, wellknown.ControllerLease)
+	if err != nil || lease == nil {
 		return err
 	}
 	if lease.Spec.HolderIdentity != nil {
@@ -268,7 +245,7 @@ func (s *collector) readCredential(ctx context.Context, c *cluster) error {
 }
 
 func (s *collector) readBroker(ctx context.Context) error {
-	c, err := open(RoleBroker, s.brokerConfig, WriteOptions{})
+	c, err := open(RoleBroker, s.brokerConfig)
 	if err != nil {
 		return err
 	}
@@ -429,7 +406,7 @@ func (s *collector) readHeartbeat(ctx context.Context, c *cluster, m *v1alpha1.M
 // findConflicts merges the records of all members with the default options.
 func (s *collector) findConflicts(ctx context.Context, c *cluster, members []v1alpha1.Member,
 	records []v1alpha1.ExportedService) error {
-	namespaces, err := list[corev1.Namespace](ctx, c, corev1.SchemeGroupVersion.WithResource("namespaces"),
+	namespaces, err := list[corev1.Namespace](ctx, c, namespaces,
 		broker.LabelClusterID)
 	if err != nil {
 		return err

@@ -203,7 +203,7 @@ func (e evaluation) evaluateOutside(o *OutsideState) {
 	}
 	if o.Pods.Count > 0 {
 		e.problem("%s: other members do not accept them; run %s",
-			have(o.Pods, "running Pod", "networks that this cluster declared"), o.command())
+			o.Pods.Phrase("running Pod", "networks that this cluster declared"), o.command())
 		return
 	}
 	declared := validCIDRs(o.declared)
@@ -223,7 +223,7 @@ func (o *OutsideState) command() string {
 		found = append(found, netip.MustParsePrefix(n.CIDR))
 	}
 	if slices.ContainsFunc(o.Pods.Examples, func(e networks.Example) bool { return !networks.Contain(found, e.Address) }) {
-		return joinWith(o.declared, o.Pods)
+		return o.Pods.JoinWith(o.declared)
 	}
 	return "\"clusterset join\" again, which finds their networks"
 }

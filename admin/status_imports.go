@@ -36,7 +36,7 @@ type importList struct {
 // readImports reads the ServiceImports. Without the right to list them it returns an empty list.
 func readImports(ctx context.Context, c *cluster) (importList, error) {
 	var l importList
-	all, err := list[mcsv1beta1.ServiceImport](ctx, c, mcsv1beta1.SchemeGroupVersion.WithResource("serviceimports"), "")
+	all, err := list[mcsv1beta1.ServiceImport](ctx, c, serviceImports, "")
 	if apierrors.IsForbidden(err) {
 		return l, nil
 	}
@@ -89,13 +89,15 @@ func (t takenNames) of(ctx context.Context, foreign []*mcsv1beta1.ServiceImport,
 		if len(exporters) == 0 || wellknown.NeverTakesPart(imp.Namespace, t.controller) {
 			continue
 		}
-		ns := &corev1.Namespace{TypeMeta: typeMeta("v1", "Namespace"), ObjectMeta: metav1.ObjectMeta{Name: imp.Namespace}}
-		exists, err := t.member.read(ctx, ns)
+		ns, err := as[corev1.Namespace](ctx, t.member, corev1.SchemeGroupVersion.WithKind("Namespace"), "", imp.Namespace)
 		if err != nil {
 			return all, err
 		}
+		if ns == nil || !t.takesPart(ns) {
+			continue
+		}
 		exporters = slices.DeleteFunc(exporters, func(id string) bool { return !broker.SourceAllowed(ns, id) })
-		if !exists || !t.takesPart(ns) || len(exporters) == 0 {
+		if len(exporters) == 0 {
 			continue
 		}
 		all = append(all, NotReadyImport{imp.Namespace, imp.Name, "Foreign",

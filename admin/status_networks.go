@@ -5,6 +5,9 @@ import (
 	"net/netip"
 	"slices"
 	"time"
+
+	"github.com/clusterset-dns/clusterset/admin/networks"
+	"github.com/clusterset-dns/clusterset/api/broker"
 )
 
 // A NetworkCheck keeps what [Status] found outside of the networks of a cluster for a minute, or until other networks
@@ -32,8 +35,8 @@ func readOutside(ctx context.Context, c *cluster, m *MemberState) (*OutsideState
 	o.Pods, o.Unread = c.podsOutside(ctx, slices.Concat(pods, services))
 	found, err := c.findNetworks(ctx)
 	for _, n := range found.Pods {
-		if !slices.ContainsFunc(pods, func(p netip.Prefix) bool { return within(n.Prefix, p) }) {
-			o.Networks = append(o.Networks, NetworkState{"Pods", n.Prefix.String(), n.Source, n.PerNode})
+		if !slices.ContainsFunc(pods, func(p netip.Prefix) bool { return networks.Within(n.Prefix, p) }) {
+			o.Networks = append(o.Networks, networks.State{Of: "Pods", CIDR: n.Prefix.String(), Source: n.Source, PerNode: n.PerNode})
 		}
 	}
 	return o, err
@@ -42,8 +45,10 @@ func readOutside(ctx context.Context, c *cluster, m *MemberState) (*OutsideState
 // validCIDRs skips texts that are not networks: an administrator edited that Member by hand.
 func validCIDRs(texts []string) []netip.Prefix {
 	var all []netip.Prefix
-	for _, c := range claimsOf(texts, "") {
-		all = append(all, c.network)
+	for _, text := range texts {
+		if p, err := broker.ParsePrefix(text); err == nil {
+			all = append(all, p)
+		}
 	}
 	return all
 }

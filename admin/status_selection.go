@@ -26,7 +26,7 @@ func readSelection(ctx context.Context, c *cluster, imports []*mcsv1beta1.Servic
 	if len(preferred) == 0 {
 		return nil, nil
 	}
-	all, err := list[discoveryv1.EndpointSlice](ctx, c, discoveryv1.SchemeGroupVersion.WithResource("endpointslices"),
+	all, err := list[discoveryv1.EndpointSlice](ctx, c, endpointSlices,
 		discoveryv1.LabelManagedBy+"="+broker.ManagedBy)
 	if apierrors.IsForbidden(err) {
 		return nil, nil

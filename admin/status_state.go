@@ -69,7 +69,7 @@ type SelectionState struct {
 // OutsideState counts the addresses outside of the networks that a cluster declared.
 type OutsideState struct {
 	Pods     networks.Outside `json:"pods"`               // that run
-	Networks []NetworkState   `json:"networks,omitempty"` // that join would declare now
+	Networks []networks.State `json:"networks,omitempty"` // that join would declare now
 	Unread   string           `json:"unread,omitempty"`   // why Pods is not known
 	declared []string         // for Pods
 }
@@ -149,19 +149,6 @@ func compareConflicts(a, b ConflictState) int {
 	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
-// ExportReason returns reason and message of the condition Valid of an export or, if that is True, of Ready;
-// NotReconciled if the controller has not set them for the current generation.
-func ExportReason(e *mcsv1beta1.ServiceExport) (reason, message string) {
-	for _, of := range []mcsv1beta1.ServiceExportConditionType{mcsv1beta1.ServiceExportConditionValid,
-		mcsv1beta1.ServiceExportConditionReady} {
-		if c := explain.CurrentCondition(e, of); c != nil &&
-			(c.Status != metav1.ConditionTrue || of == mcsv1beta1.ServiceExportConditionReady) {
-			return c.Reason, c.Message
-		}
-	}
-	return "NotReconciled", "no controller has processed it yet"
-}
-
 // add counts one export.
 func (s *ExportState) add(e *mcsv1beta1.ServiceExport) {
 	s.Total++
@@ -174,7 +161,7 @@ func (s *ExportState) add(e *mcsv1beta1.ServiceExport) {
 		return
 	}
 	s.NotReady++
-	reason, message := ExportReason(e)
+	reason, message := explain.ExportReason(e)
 	if s.Reasons == nil {
 		s.Reasons = make(map[string]int)
 	}

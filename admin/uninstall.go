@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -73,7 +72,7 @@ func UninstallBroker(ctx context.Context, onBroker *rest.Config, o UninstallOpti
 
 // An uninstaller is one call of [Uninstall] or [UninstallBroker]. Its steps run in the order in which those name them.
 type uninstaller struct {
-	*cluster
+	*writer
 	config  *rest.Config
 	options UninstallOptions
 	local   localState // by checkLeft
@@ -85,11 +84,11 @@ type uninstaller struct {
 }
 
 func newUninstaller(role Role, config *rest.Config, o UninstallOptions) (*uninstaller, error) {
-	c, err := open(role, config, o.WriteOptions)
+	c, err := openWriter(role, config, o.WriteOptions)
 	if err != nil {
 		return nil, fmt.Errorf("uninstall: %w", err)
 	}
-	return &uninstaller{cluster: c, config: config, options: o, wouldDelete: map[schema.GroupKind]int{}}, nil
+	return &uninstaller{writer: c, config: config, options: o, wouldDelete: map[schema.GroupKind]int{}}, nil
 }
 
 func (u *uninstaller) left(format string, args ...any) {
@@ -202,7 +201,7 @@ func (u *uninstaller) removeAndWait(ctx context.Context, o *unstructured.Unstruc
 // removeVerify deletes the namespaces of runs of [Verify] that were killed. No run can go on in a cluster that is not a
 // member.
 func (u *uninstaller) removeVerify(ctx context.Context) error {
-	found, err := u.listObjects(ctx, namespaces, broker.LabelManagedBy+"="+wellknown.ManagerVerify)
+	found, err := u.listObjects(ctx, namespaces, "", broker.LabelManagedBy+"="+wellknown.ManagerVerify)
 	for _, o := range found {
 		switch {
 		case err != nil:
@@ -218,7 +217,7 @@ func (u *uninstaller) removeVerify(ctx context.Context) error {
 // nameCreated lists the namespaces that the controller has created for imports: others may use them since
 // (docs/spec/controller.md 5.9).
 func (u *uninstaller) nameCreated(ctx context.Context) error {
-	found, err := u.listObjects(ctx, namespaces, broker.LabelManagedBy+"="+broker.ManagedBy)
+	found, err := u.listObjects(ctx, namespaces, "", broker.LabelManagedBy+"="+broker.ManagedBy)
 	for _, o := range found {
 		if o.GetAnnotations()[broker.AnnotationCreatedFor] == "" {
 			continue // of a member, where the cluster is the broker, too
@@ -227,12 +226,6 @@ func (u *uninstaller) nameCreated(ctx context.Context) error {
 			broker.LabelManagedBy)
 	}
 	return err
-}
-
-// isOfVerify reports whether a namespace was made by [Verify]: a label alone may be a copy.
-func isOfVerify(namespace *unstructured.Unstructured) bool {
-	_, err := time.Parse(time.RFC3339, namespace.GetAnnotations()[annotationUntil])
-	return err == nil && strings.HasPrefix(namespace.GetName(), verifyPrefix)
 }
 
 // removeRights deletes what the manifests have outside of the namespace.
@@ -263,7 +256,7 @@ func (u *uninstaller) removeExports(ctx context.Context) error {
 	if !u.options.DeleteExports {
 		return nil
 	}
-	exports, err := u.listObjects(ctx, serviceExports, "")
+	exports, err := u.listObjects(ctx, serviceExports, "", "")
 	for _, o := range exports {
 		if err == nil {
 			err = u.deleteLast(ctx, o)
@@ -275,7 +268,7 @@ func (u *uninstaller) removeExports(ctx context.Context) error {
 // removeImports deletes what the controller has imported since "leave" looked, while that ended, and what "leave" could
 // not delete.
 func (u *uninstaller) removeImports(ctx context.Context) error {
-	_, err := u.cluster.removeImports(ctx, u.deleteLast) // what others have written with our label, "leave" has named
+	_, err := removeImports(ctx, u.cluster, u.deleteLast) // what others have written with our label, "leave" has named
 	return err
 }
 
@@ -353,15 +346,13 @@ func (u *uninstaller) removeCRDs(ctx context.Context, crds []*unstructured.Unstr
 func (u *uninstaller) count(ctx context.Context, definition *unstructured.Unstructured) (int, error) {
 	resource := schema.GroupResource{Group: stringAt(definition, "spec", "group"),
 		Resource: stringAt(definition, "spec", "names", "plural")}
-	versions, _, _ := unstructured.NestedSlice(definition.Object, "spec", "versions")
-	for _, v := range versions {
-		if v, ok := v.(map[string]any); ok && v["served"] == true {
-			objects, err := u.listObjects(ctx, resource.WithVersion(fmt.Sprint(v["name"])), "")
-			kind := schema.GroupKind{Group: resource.Group, Kind: stringAt(definition, "spec", "names", "kind")}
-			return len(objects) - u.wouldDelete[kind], err // every version has all objects
-		}
+	served := servedVersions(definition) // each has all objects
+	if len(served) == 0 {
+		return 0, nil
 	}
-	return 0, nil
+	objects, err := u.listObjects(ctx, resource.WithVersion(served[0]), "", "")
+	kind := schema.GroupKind{Group: resource.Group, Kind: stringAt(definition, "spec", "names", "kind")}
+	return len(objects) - u.wouldDelete[kind], err
 }
 
 // isAppliedBy reports whether a field manager has applied the object.
@@ -372,7 +363,7 @@ func isAppliedBy(o *unstructured.Unstructured, manager string) bool {
 }
 
 func (u *uninstaller) checkNoMembers(ctx context.Context) error {
-	members, err := u.listObjects(ctx, v1alpha1.Members, "")
+	members, err := u.listObjects(ctx, v1alpha1.Members, "", "")
 	if err == nil && len(members) > 0 {
 		err = fmt.Errorf(
 			"the broker has members, %s and %d more: run \"clusterset leave\" in each of them, or \"clusterset broker remove\"",
@@ -383,7 +374,7 @@ func (u *uninstaller) checkNoMembers(ctx context.Context) error {
 
 // removeMarks deletes the namespaces that say of members that they were removed.
 func (u *uninstaller) removeMarks(ctx context.Context) error {
-	all, err := u.listObjects(ctx, namespaces, broker.LabelClusterID)
+	all, err := u.listObjects(ctx, namespaces, "", broker.LabelClusterID)
 	if err != nil {
 		return err
 	}

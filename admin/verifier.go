@@ -13,9 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/clusterset-dns/clusterset/admin/verify"
 	"github.com/clusterset-dns/clusterset/api/about"
@@ -52,8 +50,7 @@ type path struct {
 // A verifiedMember is a member and its known state.
 type verifiedMember struct {
 	VerifyCluster
-	*reader
-	core      corev1client.CoreV1Interface
+	*cluster
 	index     int // from 1
 	clusterID string
 	brokerUID string
@@ -109,11 +106,7 @@ func newVerifier(ctx context.Context, clusters []VerifyCluster, o VerifyOptions)
 }
 
 func (m *verifiedMember) open(ctx context.Context, o VerifyOptions) (err error) {
-	if m.reader, err = newReader(m.Config, o.Timeout); err != nil {
-		return err
-	}
-	m.grants = grantsVerify
-	if m.core, err = corev1client.NewForConfig(m.Config); err != nil {
+	if m.cluster, err = openWithin(m.Config, o.Timeout, grantsVerify); err != nil {
 		return err
 	}
 	id, set := m.readProperty(ctx, about.ClusterIDName), m.readProperty(ctx, about.ClusterSetName)
@@ -129,8 +122,6 @@ func (m *verifiedMember) open(ctx context.Context, o VerifyOptions) (err error) 
 	}
 	return err
 }
-
-var deployments = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
 
 // installedImage returns the image of what runs in the member already, which its Nodes can have.
 func (m *verifiedMember) installedImage(ctx context.Context, namespace string) (string, error) {

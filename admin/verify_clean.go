@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/logging"
@@ -107,4 +109,10 @@ func (v *verifier) remove(ctx context.Context, m *verifiedMember, n *corev1.Name
 		}
 		return errors.New("it is being deleted; kubectl describe namespace shows what holds it")
 	})
+}
+
+// isOfVerify reports whether a namespace was made by [Verify]: a label alone may be a copy.
+func isOfVerify(namespace *unstructured.Unstructured) bool {
+	_, err := time.Parse(time.RFC3339, namespace.GetAnnotations()[annotationUntil])
+	return err == nil && strings.HasPrefix(namespace.GetName(), verifyPrefix)
 }

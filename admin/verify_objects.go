@@ -5,14 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
@@ -30,10 +28,7 @@ const (
 	verifyApp  = "clusterset-verify"
 )
 
-var (
-	pods    = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
-	created = metav1.CreateOptions{FieldManager: wellknown.ManagerVerify}
-)
+var created = metav1.CreateOptions{FieldManager: wellknown.ManagerVerify}
 
 // prepare creates the namespaces, Services and Pods.
 func (v *verifier) prepare(ctx context.Context) error {
@@ -142,7 +137,7 @@ func (v *verifier) awaitPods(ctx context.Context) error {
 	v.progress("waiting for a Pod in each member")
 	err := v.each(func(m *verifiedMember) error {
 		err := v.await(ctx, func(ctx context.Context) error {
-			p := readOne[corev1.Pod](ctx, m.reader, pods, v.namespace, "serve")
+			p := readOne[corev1.Pod](ctx, m.cluster, pods, v.namespace, "serve")
 			switch {
 			case p.Value == nil:
 				return errors.New("Pod serve: " + cmp.Or(p.Why, "it does not exist"))
@@ -170,32 +165,4 @@ func podCheck(from, to *verifiedMember, fault string) verify.Check {
 		c.Mark, c.Code, c.Evidence = verify.Failed, reason.PodsNotRunning, fault
 	}
 	return c
-}
-
-func isReady(p *corev1.Pod) bool {
-	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-	})
-}
-
-// podState returns in one line why a Pod does not run.
-func podState(p *corev1.Pod) string {
-	state := fmt.Sprintf("Pod %s is %s", p.Name, p.Status.Phase)
-	for _, c := range p.Status.ContainerStatuses {
-		if w := c.State.Waiting; w != nil {
-			return fmt.Sprintf("%s, %s: %s", state, w.Reason, w.Message)
-		}
-		if t := c.State.Terminated; t != nil {
-			return fmt.Sprintf("%s, its program ended with %d: %s", state, t.ExitCode, cmp.Or(t.Message, t.Reason))
-		}
-	}
-	for _, c := range p.Status.Conditions {
-		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
-			return fmt.Sprintf("%s, %s: %s", state, c.Reason, c.Message)
-		}
-	}
-	if p.Spec.NodeName == "" {
-		return state + " and on no Node"
-	}
-	return state + " on Node " + p.Spec.NodeName
 }

@@ -7,7 +7,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/clusterset-dns/clusterset/admin/verify"
@@ -24,10 +23,6 @@ func TestVerifyNamesRights(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	core, err := corev1client.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
 	o := VerifyDefaults()
 	o.Progress = func(string) {}
 	newMember := func() *verifiedMember {
@@ -35,7 +30,7 @@ func TestVerifyNamesRights(t *testing.T) {
 	}
 	opened := newMember()
 	properties := opened.open(t.Context(), o)
-	opened.core, opened.clusterID = core, "east"
+	opened.clusterID = "east"
 	v := &verifier{options: o, namespace: "ns", members: []*verifiedMember{opened}}
 	_, image := opened.installedImage(t.Context(), "system")
 	_, imported := v.imported(t.Context(), opened, opened, verify.ClusterSetIP)

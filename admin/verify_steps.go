@@ -56,7 +56,7 @@ func (v *verifier) export(ctx context.Context) error {
 }
 
 func (m *verifiedMember) exported(ctx context.Context, namespace string, kind verify.Kind) error {
-	e := readOne[mcsv1beta1.ServiceExport](ctx, m.reader, serviceExports, namespace, m.serviceName(kind))
+	e := readOne[mcsv1beta1.ServiceExport](ctx, m.cluster, serviceExports, namespace, m.serviceName(kind))
 	if e.Value == nil {
 		return errors.New(cmp.Or(e.Why, "the ServiceExport was deleted"))
 	}
@@ -64,7 +64,7 @@ func (m *verifiedMember) exported(ctx context.Context, namespace string, kind ve
 		mcsv1beta1.ServiceExportConditionReady} {
 		c := explain.CurrentCondition(e.Value, of)
 		if c == nil || c.Status != metav1.ConditionTrue || c.Reason == wellknown.ReasonUndeclaredAddresses {
-			reason, message := ExportReason(e.Value)
+			reason, message := explain.ExportReason(e.Value)
 			return fmt.Errorf("%s: %s", reason, message)
 		}
 	}
@@ -170,7 +170,7 @@ func (v *verifier) imported(ctx context.Context, from, to *verifiedMember, kind 
 // endpoints returns the ready endpoints of a cluster that are imported.
 func (m *verifiedMember) endpoints(ctx context.Context, namespace string, from *verifiedMember,
 	kind verify.Kind) (addresses []string, err error) {
-	slices, _ := readList[discoveryv1.EndpointSlice](ctx, m.reader, endpointSlices, namespace, metav1.ListOptions{
+	slices, _ := readList[discoveryv1.EndpointSlice](ctx, m.cluster, endpointSlices, namespace, metav1.ListOptions{
 		LabelSelector: mcsv1beta1.LabelServiceName + "=" + from.serviceName(kind) + "," + mcsv1beta1.LabelSourceCluster +
 			"=" + from.clusterID,
 	})
@@ -311,7 +311,7 @@ func (v *verifier) askInPod(ctx context.Context, m *verifiedMember, name string,
 		return nil, err
 	}
 	ended := func(ctx context.Context) error {
-		p := readOne[corev1.Pod](ctx, m.reader, pods, v.namespace, name)
+		p := readOne[corev1.Pod](ctx, m.cluster, pods, v.namespace, name)
 		if p.Value == nil || p.Value.Status.Phase != corev1.PodSucceeded && p.Value.Status.Phase != corev1.PodFailed {
 			if p.Value == nil {
 				return errors.New("Pod " + name + ": " + cmp.Or(p.Why, "it does not exist"))

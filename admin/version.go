@@ -3,6 +3,7 @@ package admin
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
 
@@ -41,24 +42,6 @@ func versionOf(o *unstructured.Unstructured) int {
 // brokerSet is the set that [Init] writes and every broker needs.
 func brokerSet() []*unstructured.Unstructured {
 	return stamped(slices.Concat(brokerCRDs(), parse(deploy.Broker)))
-}
-
-// applyNewer applies objects of the set, except those that exist in a newer version.
-func (c *cluster) applyNewer(ctx context.Context, objects []*unstructured.Unstructured) error {
-	for _, o := range objects {
-		existing, err := c.find(ctx, o)
-		if err != nil {
-			return err
-		}
-		if existing != nil && versionOf(existing) > deploy.Version {
-			c.report(o, Unchanged, fmt.Sprintf("of the newer version %d", versionOf(existing)))
-			continue
-		}
-		if _, err := c.apply(ctx, o, ""); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // A setState is the state of a set on a broker.
@@ -126,4 +109,42 @@ func (s setState) outdated() string {
 	return fmt.Sprintf(
 		"the broker has CRDs and policies of version %d (%s), and this program brings those of version %d: run \"clusterset broker init\"",
 		versionOf(s.oldest), describe(s.oldest), deploy.Version)
+}
+
+// covers reports whether existing has every field that desired has, with the same value. It predicts, for a client-side
+// dry run, that applying desired changes nothing; defaults that the server has added do not matter.
+func covers(existing, desired any) bool {
+	switch desired := desired.(type) {
+	case map[string]any:
+		existing, ok := existing.(map[string]any)
+		for key, want := range desired {
+			got, has := existing[key]
+			ok = ok && (has || isEmpty(want)) && (!has || covers(got, want))
+		}
+		return ok
+	case []any:
+		existing, ok := existing.([]any)
+		if !ok || len(existing) != len(desired) {
+			return false
+		}
+		for i := range desired {
+			if !covers(existing[i], desired[i]) {
+				return false
+			}
+		}
+		return true
+	}
+	return reflect.DeepEqual(existing, desired)
+}
+
+func isEmpty(v any) bool {
+	switch v := v.(type) {
+	case nil:
+		return true
+	case map[string]any:
+		return len(v) == 0
+	case []any:
+		return len(v) == 0
+	}
+	return false
 }

@@ -3,45 +3,12 @@ package admin
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-
-	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/admin/networks"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
-
-// The settings "vip" and "merge" of a clusterset are annotations on the CRD of Member at the broker, which every member
-// may read (docs/spec/controller.md 7.9).
-
-// vipOf returns the setting of the clusterset, the zero value if it is not set. definition is the CRD of Member at the
-// broker, nil if it does not exist.
-func vipOf(definition *unstructured.Unstructured) (merge.VIPSetting, error) {
-	if definition == nil {
-		return merge.VIPSetting{}, nil
-	}
-	s, err := merge.ParseVIPSetting(strings.Fields(definition.GetAnnotations()[broker.AnnotationVIP]))
-	if err != nil {
-		return s, fmt.Errorf("annotation %s of %s: %w; set it with \"clusterset broker init --vip\"", broker.AnnotationVIP,
-			describe(definition), err)
-	}
-	return s, nil
-}
-
-// mergeOf returns the option "merge" of the clusterset, "" without the CRD of Member at the broker.
-func mergeOf(definition *unstructured.Unstructured) (merge.Mode, error) {
-	if definition == nil {
-		return "", nil
-	}
-	mode := cmp.Or(merge.Mode(definition.GetAnnotations()[broker.AnnotationMerge]), merge.KEP)
-	if !slices.Contains(merge.Modes, mode) {
-		return "", fmt.Errorf("annotation %s of %s: %q: want one of %s; set it with \"clusterset broker init --merge\"",
-			broker.AnnotationMerge, describe(definition), mode, merge.Modes)
-	}
-	return mode, nil
-}
 
 // chooseVIP decides on the option "vip" of the controller of the cluster (docs/spec/controller.md 7.9): given by a flag
 // or an earlier join, else cidr if the cluster has a VIP CIDR, else that of the clusterset, else derived. It completes
@@ -91,19 +58,10 @@ func (in *joinInput) vipWarnings(spec v1alpha1.MemberSpec) []string {
 	}
 	named, _ := parseCIDRs(spec.VIPCIDRs())
 	for _, p := range named {
-		if pool := in.vip.Networks.Of(p.Addr()); !within(p, pool) {
+		if pool := in.vip.Networks.Of(p.Addr()); !networks.Within(p, pool) {
 			all = append(all, fmt.Sprintf(
 				"the VIP CIDR %s is not in %s, the pool of all members: nothing is allocated from it; join with --vip-cidr=NETWORK, a free part of the pool", p, pool))
 		}
 	}
 	return all
-}
-
-// joinWithVIP returns the command by which a member gets the setting of the clusterset.
-func joinWithVIP(s merge.VIPSetting) string {
-	command := "clusterset join --vip=" + string(s.Mode)
-	if networks := strings.Fields(s.String())[1:]; len(networks) > 0 {
-		command += " --vip-cidr-pool=" + strings.Join(networks, ",")
-	}
-	return command
 }

@@ -20,16 +20,7 @@ const (
 	DryRunServer DryRun = "server" // the API server validates each write and discards it
 )
 
-// Role is the role of a cluster in an operation.
-type Role string
-
-// The roles.
-const (
-	RoleBroker Role = "broker"
-	RoleMember Role = "member"
-)
-
-// Action is the change of an object, or what a dry run would do.
+// Action is what was done to an object, or what a dry run would do.
 type Action string
 
 // The actions. Deleting an object that does not exist is [Unchanged].

@@ -188,3 +188,16 @@ func checkHeartbeats(w *walk) {
 		w.ok(name, "%d other exporting clusters renew theirs", fine)
 	}
 }
+
+// ExportReason returns reason and message of the condition Valid of an export or, if that is True, of Ready;
+// NotReconciled if the controller has not set them for the current generation.
+func ExportReason(e *mcsv1beta1.ServiceExport) (reason, message string) {
+	for _, of := range []mcsv1beta1.ServiceExportConditionType{mcsv1beta1.ServiceExportConditionValid,
+		mcsv1beta1.ServiceExportConditionReady} {
+		if c := CurrentCondition(e, of); c != nil &&
+			(c.Status != metav1.ConditionTrue || of == mcsv1beta1.ServiceExportConditionReady) {
+			return c.Reason, c.Message
+		}
+	}
+	return "NotReconciled", "no controller has processed it yet"
+}

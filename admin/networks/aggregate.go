@@ -37,3 +37,14 @@ func union(a, b netip.Prefix) (netip.Prefix, bool) {
 	parent := netip.PrefixFrom(a.Addr(), a.Bits()-1).Masked()
 	return parent, parent == netip.PrefixFrom(b.Addr(), b.Bits()-1).Masked() && a != b
 }
+
+// Within reports whether pool contains all of p.
+func Within(p, pool netip.Prefix) bool { return pool.Bits() <= p.Bits() && pool.Contains(p.Addr()) }
+
+// A State is a declared network, with its source.
+type State struct {
+	Of      string `json:"of"` // Pods or Services
+	CIDR    string `json:"cidr"`
+	Source  string `json:"source"`            // an object, a flag, or the join before
+	PerNode bool   `json:"perNode,omitempty"` // part of the network of all Pods: each new Node adds one
+}

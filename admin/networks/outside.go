@@ -1,8 +1,10 @@
 package networks
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
@@ -18,6 +20,33 @@ type Outside struct {
 type Example struct {
 	Address netip.Addr `json:"address"`
 	Object  string     `json:"object"` // "Pod shop/db-0"
+}
+
+// Phrase says: "3 running Pods have addresses in none of these networks, such as 10.9.0.7 of Pod shop/db-0".
+func (o Outside) Phrase(what, outside string) string {
+	var such []string
+	for _, e := range o.Examples {
+		such = append(such, e.Address.String()+" of "+e.Object)
+	}
+	verb := "s have addresses"
+	if o.Count == 1 {
+		verb = " has an address"
+	}
+	return fmt.Sprintf("%d %s%s in none of the %s, such as %s", o.Count, what, verb, outside, strings.Join(such, " and "))
+}
+
+// JoinWith returns the command that declares also the networks of the examples, which the user has to know.
+func (o Outside) JoinWith(declared []string) string {
+	var flags, addresses []string
+	for _, cidr := range declared {
+		flags = append(flags, "--pod-cidr="+cidr)
+	}
+	for _, e := range o.Examples {
+		flags = append(flags, "--pod-cidr=NETWORK")
+		addresses = append(addresses, e.Address.String())
+	}
+	return fmt.Sprintf("\"clusterset join %s\", with a NETWORK that contains %s", strings.Join(flags, " "),
+		strings.Join(addresses, ", and one that contains "))
 }
 
 // AddPod counts a running Pod. A Pod in the network of its host has the address of a Node and does not count.

@@ -40,7 +40,7 @@ func startChain(t *testing.T, east *controlplane.ControlPlane) *chain {
 	bin, err := server.Program(t.Context(), "coredns")
 	must(t, err)
 	c := &chain{bin: bin, kubeconfig: east.Kubeconfig(), manifests: t.TempDir()}
-	must(t, write(filepath.Join(c.manifests, "db.yaml"), exported))
+	must(t, replaceFile(filepath.Join(c.manifests, "db.yaml"), exported))
 	c.authority, _ = c.start(t, func(port string) string {
 		return "clusterset.local:" + port + " {\n bind 127.0.0.1\n clusterset {\n  manifests " + c.manifests + "\n }\n}\n"
 	})
@@ -57,8 +57,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// write replaces a file in one step: CoreDNS may read it at any time.
-func write(name, text string) error {
+// replaceFile replaces a file in one step: CoreDNS may read it at any time.
+func replaceFile(name, text string) error {
 	if err := os.WriteFile(name+".new", []byte(text), 0o600); err != nil {
 		return err
 	}
@@ -79,7 +79,7 @@ func (c *chain) startIn(t *testing.T, dir string, corefile func(port string) str
 		t.Fatal(err)
 	}
 	file = filepath.Join(dir, "Corefile")
-	must(t, write(file, corefile(strconv.Itoa(port.Number))))
+	must(t, replaceFile(file, corefile(strconv.Itoa(port.Number))))
 	s, err := server.Start(subprocess.Command{Bin: c.bin, Args: []string{"-conf", file}})
 	if err != nil {
 		t.Fatal(err)
@@ -115,10 +115,10 @@ func (t dnsTest) clusterDNS() string {
 	t.Helper()
 	dir := t.TempDir()
 	must(t.T, os.Mkdir(filepath.Join(dir, "custom"), 0o700))
-	must(t.T, write(filepath.Join(dir, "NodeHosts"), "192.0.2.1 node\n"))
+	must(t.T, replaceFile(filepath.Join(dir, "NodeHosts"), "192.0.2.1 node\n"))
 	address, _ := t.chain.startIn(t.T, dir, func(port string) string {
 		for key, text := range t.configMap("coredns-custom") {
-			must(t.T, write(filepath.Join(dir, "custom", key), t.chain.here(text, port, dir)))
+			must(t.T, replaceFile(filepath.Join(dir, "custom", key), t.chain.here(text, port, dir)))
 		}
 		return t.chain.here(t.configMap("coredns")["Corefile"], port, dir)
 	})
@@ -232,7 +232,7 @@ func keepMounted(ctx context.Context, file string, content func() string) error 
 		}
 		// A request that was cut short leaves nothing of the Corefile.
 		if text := content(); text != last && text != "" {
-			if err := write(file, text); err != nil {
+			if err := replaceFile(file, text); err != nil {
 				return err
 			}
 			last = text

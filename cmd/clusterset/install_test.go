@@ -147,7 +147,7 @@ func field(o *unstructured.Unstructured, path ...string) string {
 // coreDNS runs a CoreDNS with what content returns, and brings changes of that into its file, until ctx ends.
 func (d *node) coreDNS(ctx context.Context, name string, content func() string) {
 	file := filepath.Join(d.dir, name)
-	if err := write(file, content()); err != nil {
+	if err := replaceFile(file, content()); err != nil {
 		d.Error(err)
 		return
 	}
@@ -228,7 +228,7 @@ func (d *node) controller(ctx context.Context) {
 	for _, key := range []string{"kubeconfig", "token"} {
 		content, err := base64.StdEncoding.DecodeString(field(secret, "data", key))
 		if err == nil {
-			err = write(filepath.Join(d.dir, key), string(content))
+			err = replaceFile(filepath.Join(d.dir, key), string(content))
 		}
 		if err != nil {
 			d.Error(err)

@@ -1,0 +1,12 @@
+package admin
+
+import "sync"
+
+// parallel calls all functions and returns a function that waits for them.
+func parallel(all ...func()) (wait func()) {
+	var g sync.WaitGroup
+	for _, f := range all {
+		g.Go(f)
+	}
+	return g.Wait
+}

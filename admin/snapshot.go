@@ -1,0 +1,161 @@
+package admin
+
+import (
+	"context"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/clusterset-dns/clusterset/admin/explain"
+	"github.com/clusterset-dns/clusterset/api/about"
+	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/api/logging"
+	"github.com/clusterset-dns/clusterset/api/wellknown"
+	"github.com/clusterset-dns/clusterset/apiserver"
+)
+
+func (c *cluster) readUID(ctx context.Context) explain.Read[types.UID] {
+	ns := readOne[corev1.Namespace](ctx, c, namespaces, "", metav1.NamespaceSystem)
+	return then(ns, func(ns *corev1.Namespace) types.UID { return ns.UID })
+}
+
+// readCluster reads all of a member that is about one service, but its credential.
+func (c *cluster) readCluster(ctx context.Context, t explain.Target, controller string) (found explain.Cluster) {
+	parallel(
+		func() { found.UID = c.readUID(ctx) },
+		func() { found.ClusterID = c.readProperty(ctx, about.ClusterIDName) },
+		func() { found.ClusterSet = c.readProperty(ctx, about.ClusterSetName) },
+		func() { found.Namespace = readOne[corev1.Namespace](ctx, c, namespaces, "", t.Namespace) },
+		func() { found.Import = c.readImport(ctx, t) },
+		func() {
+			slices, _ := readList[discoveryv1.EndpointSlice](ctx, c, endpointSlices, t.Namespace,
+				metav1.ListOptions{LabelSelector: mcsv1beta1.LabelServiceName + "=" + t.Service})
+			found.Slices = then(slices, pointers)
+		},
+		func() {
+			found.Export = readOne[mcsv1beta1.ServiceExport](ctx, c, serviceExports, t.Namespace, t.Service)
+		},
+		func() {
+			lease := readOne[coordinationv1.Lease](ctx, c, leases, controller, wellknown.ControllerLease)
+			found.Leader = then(lease, func(l *coordinationv1.Lease) *coordinationv1.LeaseSpec { return &l.Spec })
+			found.Namespaces = then(lease, func(l *coordinationv1.Lease) wellknown.NamespaceChoice {
+				return wellknown.ParseNamespaceChoice(l.Annotations[wellknown.AnnotationNamespaces])
+			}).Value
+			found.Frozen = then(lease, func(l *coordinationv1.Lease) []wellknown.Freeze {
+				return wellknown.ParseFreezes(l.Annotations[wellknown.AnnotationFrozen])
+			}).Value
+		},
+	)()
+	return found
+}
+
+func pointers[T any](list []T) []*T {
+	all := make([]*T, len(list))
+	for i := range list {
+		all[i] = &list[i]
+	}
+	return all
+}
+
+// readProperty reads a ClusterProperty in the version that the API server has.
+func (c *cluster) readProperty(ctx context.Context, name string) explain.Read[explain.Property] {
+	of := clusterProperty
+	found, err := c.get(ctx, of, "", name)
+	if err != nil && unread[any](c, err, "", of, "").State == explain.NotInstalled {
+		of.Version = "v1alpha1"
+		found, err = c.get(ctx, of, "", name)
+	}
+	if err != nil {
+		return unread[explain.Property](c, err, "get", of, "")
+	}
+	p := explain.Property{Value: stringAt(found, "spec", "value"), Annotations: found.GetAnnotations()}
+	return explain.Read[explain.Property]{State: explain.Present, Value: p}
+}
+
+// readImport reads a ServiceImport in the version that the API server has.
+func (c *cluster) readImport(ctx context.Context, t explain.Target) explain.Read[explain.Import] {
+	of := serviceImports
+	found, err := c.get(ctx, of, t.Namespace, t.Service)
+	if err != nil && unread[any](c, err, "", of, "").State == explain.NotInstalled {
+		of.Version = "v1alpha1"
+		found, err = c.get(ctx, of, t.Namespace, t.Service)
+	}
+	if err != nil {
+		return unread[explain.Import](c, err, "get", of, t.Namespace)
+	}
+	var imp explain.Import
+	if imp.JSON, err = found.MarshalJSON(); err == nil {
+		imp.Object = &mcsv1beta1.ServiceImport{}
+		err = runtime.DefaultUnstructuredConverter.FromUnstructured(found.Object, imp.Object)
+	}
+	if err != nil {
+		imp.Object, imp.Undecodable = nil, logging.Line(err)
+	}
+	return explain.Read[explain.Import]{State: explain.Present, Value: imp}
+}
+
+// readCredential also returns the configuration for the broker, nil without a credential. It keeps the token to itself,
+// and describes its invalid parts without their text.
+func (c *cluster) readCredential(ctx context.Context, namespace string) (explain.Read[explain.Credential],
+	*rest.Config) {
+	secret := readOne[corev1.Secret](ctx, c, secrets, namespace, broker.SecretName)
+	if secret.State != explain.Present {
+		return then(secret, func(*corev1.Secret) explain.Credential { return explain.Credential{} }), nil
+	}
+	found := explain.Read[explain.Credential]{State: explain.Present}
+	token, err := apiserver.ParseToken(string(secret.Value.Data[broker.KeyToken]))
+	if err != nil {
+		found.Value.Invalid = "key \"token\" holds no token of a ServiceAccount"
+		return found, nil
+	}
+	found.Value.Expires = token.Expires
+	config, _, err := credentialConfig(secret.Value)
+	if err != nil {
+		found.Value.Invalid = "key \"kubeconfig\" holds no kubeconfig that names a broker"
+		return found, nil
+	}
+	return found, config
+}
+
+// readBroker reads all of a broker that is about one service.
+func (c *cluster) readBroker(ctx context.Context, t explain.Target) (b explain.Broker) {
+	record := broker.RecordName(t.Namespace, t.Service)
+	byLabels := mcsv1beta1.LabelServiceName + "=" + t.Service + "," + broker.LabelSourceNamespace + "=" + t.Namespace
+	parallel(
+		func() { b.UID = c.readUID(ctx) },
+		func() {
+			b.Namespaces, _ = readList[corev1.Namespace](ctx, c, namespaces, "",
+				metav1.ListOptions{LabelSelector: broker.LabelClusterID})
+		},
+		func() { b.Members, _ = readList[v1alpha1.Member](ctx, c, v1alpha1.Members, "", metav1.ListOptions{}) },
+		func() {
+			b.Records, b.Undecodable = readList[v1alpha1.ExportedService](ctx, c, v1alpha1.ExportedServices, "",
+				metav1.ListOptions{FieldSelector: "metadata.name=" + record})
+		},
+		func() {
+			b.Slices, _ = readList[discoveryv1.EndpointSlice](ctx, c, endpointSlices, "",
+				metav1.ListOptions{LabelSelector: byLabels})
+		},
+		func() {
+			all, _ := readList[coordinationv1.Lease](ctx, c, leases, "",
+				metav1.ListOptions{FieldSelector: "metadata.name=" + broker.HeartbeatName})
+			b.Heartbeats = then(all, heartbeats)
+		},
+	)()
+	return b
+}
+
+func heartbeats(all []coordinationv1.Lease) map[string]*coordinationv1.LeaseSpec {
+	by := make(map[string]*coordinationv1.LeaseSpec, len(all))
+	for i := range all {
+		by[all[i].Namespace] = &all[i].Spec
+	}
+	return by
+}
