@@ -9,21 +9,21 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
-	"github.com/clusterset-dns/clusterset/admin/explain"
+	"github.com/clusterset-dns/clusterset/admin/explain/cause"
 )
 
 // Explain finds out why a name does not resolve in a member, or that it does (docs/spec/explain.md). Without onBroker,
 // it reads the broker with the credential of the member. Failed reads are a part of the report, so there is an error
 // only if a configuration is invalid.
-func Explain(ctx context.Context, onBroker, onMember *rest.Config, o ExplainOptions) (explain.Report, error) {
+func Explain(ctx context.Context, onBroker, onMember *rest.Config, o ExplainOptions) (cause.Report, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	in := explain.Input{Name: o.Name, Type: o.Type, Zone: strings.ToLower(strings.Trim(o.Zone, ".")), TTL: o.TTL,
+	in := cause.Input{Name: o.Name, Type: o.Type, Zone: strings.ToLower(strings.Trim(o.Zone, ".")), TTL: o.TTL,
 		Namespace: o.Namespace}
 	here, err := openWithin(onMember, o.Timeout, grantsMember)
 	if err != nil {
-		return explain.Report{}, fmt.Errorf("member: %w", err)
+		return cause.Report{}, fmt.Errorf("member: %w", err)
 	}
 	parallel(func() { login(ctx, onMember) }, func() { login(ctx, onBroker) })()
 	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
@@ -32,19 +32,19 @@ func Explain(ctx context.Context, onBroker, onMember *rest.Config, o ExplainOpti
 		func() {
 			in.Replicas = readReplicas(ctx, here, o)
 		}}
-	var credential explain.Read[explain.Credential]
-	if service, ok := explain.Locate(in.Name, in.Zone); ok {
+	var credential cause.Read[cause.Credential]
+	if service, ok := cause.Locate(in.Name, in.Zone); ok {
 		all = append(all, func() { in.Here = here.readCluster(ctx, service, o.Namespace) }, func() {
 			credential, in.Broker, err = readHub(ctx, here, onBroker, service, o)
 		})
 	}
 	parallel(all...)()
 	if err != nil {
-		return explain.Report{}, fmt.Errorf("broker: %w", err)
+		return cause.Report{}, fmt.Errorf("broker: %w", err)
 	}
 	in.Here.Credential = credential
 	in.Now = o.Now()
-	return explain.Explain(in), nil
+	return cause.Find(in), nil
 }
 
 // loginTimeout is that of a request for which a plugin gets a credential.
@@ -65,9 +65,9 @@ func login(ctx context.Context, config *rest.Config) {
 
 // readHub reads the broker with a configuration or, if that is nil, with the credential of the cluster.
 func readHub(
-	ctx context.Context, here *cluster, onBroker *rest.Config, service explain.Target, o ExplainOptions,
-) (explain.Read[explain.Credential], explain.Broker, error) {
-	var b explain.Broker
+	ctx context.Context, here *cluster, onBroker *rest.Config, service cause.Target, o ExplainOptions,
+) (cause.Read[cause.Credential], cause.Broker, error) {
+	var b cause.Broker
 	var err error
 	from := func(config *rest.Config, grants string) {
 		var hub *cluster

@@ -10,7 +10,7 @@ import (
 	"github.com/miekg/dns"
 	"k8s.io/client-go/rest"
 
-	"github.com/clusterset-dns/clusterset/admin/explain"
+	"github.com/clusterset-dns/clusterset/admin/explain/cause"
 	"github.com/clusterset-dns/clusterset/admin/wiring"
 	"github.com/clusterset-dns/clusterset/api/logging"
 	"github.com/clusterset-dns/clusterset/api/reason"
@@ -18,9 +18,9 @@ import (
 )
 
 // readWiring reads what the resolvers of the member do with the zone.
-func readWiring(ctx context.Context, member *rest.Config, o ExplainOptions) explain.Read[explain.Wiring] {
+func readWiring(ctx context.Context, member *rest.Config, o ExplainOptions) cause.Read[cause.Wiring] {
 	if o.DNSNamespace == "" {
-		return explain.Read[explain.Wiring]{}
+		return cause.Read[cause.Wiring]{}
 	}
 	member = rest.CopyConfig(member)
 	member.Timeout = o.Timeout // of each request
@@ -33,22 +33,22 @@ func readWiring(ctx context.Context, member *rest.Config, o ExplainOptions) expl
 	}
 	switch class := apiserver.Classify(err); {
 	case err == nil:
-		return explain.Read[explain.Wiring]{State: explain.Present, Value: explain.Wiring{
+		return cause.Read[cause.Wiring]{State: cause.Present, Value: cause.Wiring{
 			Resolvers: s.Resolvers, Wanted: s.Server.Addresses, Problem: s.Server.Problem,
 			Unread: strings.Join(s.Warnings, "; "), Kubelet: s.Kubelet,
 		}}
 	case class == apiserver.Unauthorized:
-		return explain.Read[explain.Wiring]{State: explain.Unauthorized, Why: "the API server rejects the credential (401)"}
+		return cause.Read[cause.Wiring]{State: cause.Unauthorized, Why: "the API server rejects the credential (401)"}
 	case class == apiserver.Forbidden:
-		return explain.Read[explain.Wiring]{State: explain.Forbidden,
+		return cause.Read[cause.Wiring]{State: cause.Forbidden,
 			Why: logging.Line(err) + "; " + grantsMember + " has that right"}
 	}
-	return explain.Read[explain.Wiring]{State: explain.Unreachable, Why: logging.Line(err)}
+	return cause.Read[cause.Wiring]{State: cause.Unreachable, Why: logging.Line(err)}
 }
 
 // askServers asks all servers at once, each over UDP and TCP.
-func askServers(ctx context.Context, o ExplainOptions) []explain.Server {
-	servers := make([]explain.Server, len(o.Servers))
+func askServers(ctx context.Context, o ExplainOptions) []cause.Server {
+	servers := make([]cause.Server, len(o.Servers))
 	var all []func()
 	for i, address := range o.Servers {
 		servers[i].Name = address
@@ -61,7 +61,7 @@ func askServers(ctx context.Context, o ExplainOptions) []explain.Server {
 }
 
 // askOnce asks once: a client would ask again, and the command is to show what one question meets.
-func askOnce(ctx context.Context, network, address string, o ExplainOptions) explain.Reply {
+func askOnce(ctx context.Context, network, address string, o ExplainOptions) cause.Reply {
 	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
 	m := new(dns.Msg).SetQuestion(strings.ToLower(dns.Fqdn(o.Name)), o.Type)
@@ -69,9 +69,9 @@ func askOnce(ctx context.Context, network, address string, o ExplainOptions) exp
 	client := dns.Client{Net: network, Timeout: o.Timeout}
 	reply, _, err := client.ExchangeContext(ctx, m, address)
 	if err != nil {
-		return explain.Reply{Asked: true, Failure: fmt.Sprintf("%s %s: %s", network, address, logging.Line(err))}
+		return cause.Reply{Asked: true, Failure: fmt.Sprintf("%s %s: %s", network, address, logging.Line(err))}
 	}
-	r := explain.Reply{Asked: true, Rcode: reply.Rcode}
+	r := cause.Reply{Asked: true, Rcode: reply.Rcode}
 	for _, rr := range reply.Ns {
 		if soa, ok := rr.(*dns.SOA); ok {
 			r.Zone = strings.ToLower(strings.TrimSuffix(soa.Hdr.Name, "."))

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/clusterset-dns/clusterset/admin/explain"
+	"github.com/clusterset-dns/clusterset/admin/explain/cause"
 )
 
 var podProxy = schema.GroupVersionResource{Version: "v1", Resource: "pods/proxy"}
@@ -24,27 +24,27 @@ const replicaPause = 500 * time.Millisecond
 
 // readReplicas reads the state of the Pods behind the Service of the DNS server. Absent means that there is no such
 // Service.
-func readReplicas(ctx context.Context, c *cluster, o ExplainOptions) explain.Read[explain.Replicas] {
+func readReplicas(ctx context.Context, c *cluster, o ExplainOptions) cause.Read[cause.Replicas] {
 	if o.DNSNamespace == "" {
-		return explain.Read[explain.Replicas]{}
+		return cause.Read[cause.Replicas]{}
 	}
-	unread := func(state explain.State, why string) explain.Read[explain.Replicas] {
-		return explain.Read[explain.Replicas]{State: state, Why: why}
+	unread := func(state cause.State, why string) cause.Read[cause.Replicas] {
+		return cause.Read[cause.Replicas]{State: state, Why: why}
 	}
 	service := readOne[corev1.Service](ctx, c, services, o.DNSService.Namespace, o.DNSService.Name)
-	if service.State != explain.Present {
+	if service.State != cause.Present {
 		return unread(service.State, service.Why)
 	}
 	if len(service.Value.Spec.Selector) == 0 {
-		return unread(explain.Absent, "")
+		return unread(cause.Absent, "")
 	}
 	running, _ := readList[corev1.Pod](ctx, c, pods, o.DNSService.Namespace,
 		metav1.ListOptions{LabelSelector: labels.SelectorFromSet(service.Value.Spec.Selector).String()})
-	if running.State != explain.Present {
+	if running.State != cause.Present {
 		return unread(running.State, running.Why)
 	}
 	first := readHashes(ctx, c, running.Value)
-	if first.State != explain.Present || !first.Value.Differ() {
+	if first.State != cause.Present || !first.Value.Differ() {
 		return first
 	}
 	select {
@@ -54,14 +54,14 @@ func readReplicas(ctx context.Context, c *cluster, o ExplainOptions) explain.Rea
 	}
 	second := readHashes(ctx, c, running.Value)
 	second.Value.Changed = !slices.EqualFunc(first.Value.All, second.Value.All,
-		func(a, b explain.Replica) bool { return maps.Equal(a.Hashes, b.Hashes) })
+		func(a, b cause.Replica) bool { return maps.Equal(a.Hashes, b.Hashes) })
 	return second
 }
 
 // readHashes asks all running Pods at once, through the API server.
-func readHashes(ctx context.Context, c *cluster, pods []corev1.Pod) explain.Read[explain.Replicas] {
-	found := explain.Read[explain.Replicas]{State: explain.Present}
-	reads := make([]explain.Read[explain.Replica], len(pods))
+func readHashes(ctx context.Context, c *cluster, pods []corev1.Pod) cause.Read[cause.Replicas] {
+	found := cause.Read[cause.Replicas]{State: cause.Present}
+	reads := make([]cause.Read[cause.Replica], len(pods))
 	var all []func()
 	for i := range pods {
 		if pods[i].Status.Phase == corev1.PodRunning && pods[i].DeletionTimestamp == nil {
@@ -71,31 +71,31 @@ func readHashes(ctx context.Context, c *cluster, pods []corev1.Pod) explain.Read
 	parallel(all...)()
 	for _, one := range reads {
 		switch one.State {
-		case explain.NotAsked:
-		case explain.Present:
+		case cause.NotAsked:
+		case cause.Present:
 			found.Value.All = append(found.Value.All, one.Value)
 		default:
-			return explain.Read[explain.Replicas]{State: one.State, Why: one.Why}
+			return cause.Read[cause.Replicas]{State: one.State, Why: one.Why}
 		}
 	}
 	return found
 }
 
-func readHash(ctx context.Context, c *cluster, pod *corev1.Pod) explain.Read[explain.Replica] {
+func readHash(ctx context.Context, c *cluster, pod *corev1.Pod) cause.Read[cause.Replica] {
 	port := metricsPort(pod)
 	if port == "" {
-		return explain.Read[explain.Replica]{}
+		return cause.Read[cause.Replica]{}
 	}
 	text, err := c.core.Pods(pod.Namespace).ProxyGet("http", pod.Name, port, "/metrics", nil).DoRaw(ctx)
 	if err != nil {
-		read := unread[explain.Replica](c, err, "get", podProxy, pod.Namespace)
-		if read.State == explain.Absent || read.State == explain.NotInstalled {
-			read = explain.Read[explain.Replica]{} // the Pod is gone, or has no metrics
+		read := unread[cause.Replica](c, err, "get", podProxy, pod.Namespace)
+		if read.State == cause.Absent || read.State == cause.NotInstalled {
+			read = cause.Read[cause.Replica]{} // the Pod is gone, or has no metrics
 		}
 		return read
 	}
-	return explain.Read[explain.Replica]{State: explain.Present,
-		Value: explain.Replica{Name: pod.Name, Hashes: explain.ParseHashes(string(text))}}
+	return cause.Read[cause.Replica]{State: cause.Present,
+		Value: cause.Replica{Name: pod.Name, Hashes: cause.ParseHashes(string(text))}}
 }
 
 // metricsPort returns the port that is named after the metrics, "" if no port is.

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
-	"github.com/clusterset-dns/clusterset/admin/explain"
+	"github.com/clusterset-dns/clusterset/admin/explain/cause"
 )
 
 // docs/spec/explain.md 1: the state of replicas is read from their metrics, through the API server. An API server of a
@@ -56,7 +56,7 @@ func TestReadReplicas(t *testing.T) {
 	defer server.Close()
 	config := &rest.Config{Host: server.URL}
 	o := ExplainDefaults()
-	read := func() explain.Read[explain.Replicas] {
+	read := func() cause.Read[cause.Replicas] {
 		c, err := openWithin(config, o.Timeout, grantsMember)
 		if err != nil {
 			t.Fatal(err)
@@ -69,21 +69,21 @@ func TestReadReplicas(t *testing.T) {
 	}{{"1", "1", false}, {"1", "2", true}} {
 		hashes["a"], hashes["b"] = tt.a, tt.b
 		got := read()
-		if got.State != explain.Present || len(got.Value.All) != 2 || got.Value.Differ() != tt.differ || got.Value.Changed {
+		if got.State != cause.Present || len(got.Value.All) != 2 || got.Value.Differ() != tt.differ || got.Value.Changed {
 			t.Errorf("hashes %s and %s: read %+v, want two replicas that differ: %t", tt.a, tt.b, got, tt.differ)
 		}
 	}
 	forbidden = true
 	const why = "the right to get pods/proxy in namespace clusterset-system is missing; deploy/explain/member.yaml has it"
-	if got := read(); got.State != explain.Forbidden || got.Why != why {
+	if got := read(); got.State != cause.Forbidden || got.Why != why {
 		t.Errorf("without a right: %+v, want %q", got, why)
 	}
 	service.Spec.Selector = nil
-	if got := read(); got.State != explain.Absent {
+	if got := read(); got.State != cause.Absent {
 		t.Errorf("without a selector: %+v, want nothing to compare", got)
 	}
 	o.DNSNamespace = ""
-	if got := read(); got.State != explain.NotAsked {
+	if got := read(); got.State != cause.NotAsked {
 		t.Errorf("without a namespace of the DNS server: %+v, want nothing asked", got)
 	}
 }

@@ -11,38 +11,38 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/clusterset-dns/clusterset/admin/explain"
+	"github.com/clusterset-dns/clusterset/admin/explain/cause"
 	"github.com/clusterset-dns/clusterset/api/logging"
 	"github.com/clusterset-dns/clusterset/apiserver"
 )
 
 // unread returns the failed read that an error describes. The texts of API servers have no credential.
 func unread[T any](c *cluster, err error, verb string, of schema.GroupVersionResource,
-	namespace string) explain.Read[T] {
+	namespace string) cause.Read[T] {
 	what := of.GroupResource().String()
 	if namespace != "" {
 		what += " in namespace " + namespace
 	}
 	switch class := apiserver.Classify(err); {
 	case class == apiserver.Absent && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse):
-		return explain.Read[T]{State: explain.NotInstalled,
+		return cause.Read[T]{State: cause.NotInstalled,
 			Why: "the API server does not have " + of.GroupResource().String()}
 	case class == apiserver.Absent:
-		return explain.Read[T]{State: explain.Absent}
+		return cause.Read[T]{State: cause.Absent}
 	case class == apiserver.Unauthorized:
-		return explain.Read[T]{State: explain.Unauthorized, Why: "the API server rejects the credential (401)"}
+		return cause.Read[T]{State: cause.Unauthorized, Why: "the API server rejects the credential (401)"}
 	case class == apiserver.Forbidden:
 		why := fmt.Sprintf("the right to %s %s is missing", verb, what)
 		if c.grants != "" {
 			why += "; " + c.grants + " has it"
 		}
-		return explain.Read[T]{State: explain.Forbidden, Why: why}
+		return cause.Read[T]{State: cause.Forbidden, Why: why}
 	}
 	why := logging.Line(err)
 	if errors.Is(err, context.DeadlineExceeded) {
 		why = "no answer within " + c.timeout.String() + " (--timeout)"
 	}
-	return explain.Read[T]{State: explain.Unreachable, Why: fmt.Sprintf("%s %s: %s", verb, what, why)}
+	return cause.Read[T]{State: cause.Unreachable, Why: fmt.Sprintf("%s %s: %s", verb, what, why)}
 }
 
 // get returns an object as the API server has it.
@@ -58,23 +58,23 @@ func (c *cluster) get(ctx context.Context, of schema.GroupVersionResource, names
 
 // readOne reads one object and turns it into a T.
 func readOne[T any](ctx context.Context, c *cluster, of schema.GroupVersionResource, namespace,
-	name string) explain.Read[*T] {
+	name string) cause.Read[*T] {
 	found, err := c.get(ctx, of, namespace, name)
 	if err != nil {
 		return unread[*T](c, err, "get", of, namespace)
 	}
 	into := new(T)
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(found.Object, into); err != nil {
-		return explain.Read[*T]{State: explain.Unreachable,
+		return cause.Read[*T]{State: cause.Unreachable,
 			Why: fmt.Sprintf("%s does not decode: %s", describe(found), logging.Line(err))}
 	}
-	return explain.Read[*T]{State: explain.Present, Value: into}
+	return cause.Read[*T]{State: cause.Present, Value: into}
 }
 
 // readList lists objects in a namespace or, without one, in all. It leaves out and names objects that do not decode.
 func readList[T any](
 	ctx context.Context, c *cluster, of schema.GroupVersionResource, namespace string, o metav1.ListOptions,
-) (_ explain.Read[[]T], undecodable []string) {
+) (_ cause.Read[[]T], undecodable []string) {
 	ctx, cancel := c.within(ctx)
 	defer cancel()
 	all, err := c.client.Resource(of).Namespace(namespace).List(ctx, o)
@@ -90,13 +90,13 @@ func readList[T any](
 		}
 		list = append(list, item)
 	}
-	return explain.Read[[]T]{State: explain.Present, Value: list}, undecodable
+	return cause.Read[[]T]{State: cause.Present, Value: list}, undecodable
 }
 
 // then turns the value of a read.
-func then[T, U any](r explain.Read[T], turn func(T) U) explain.Read[U] {
-	next := explain.Read[U]{State: r.State, Why: r.Why}
-	if r.State == explain.Present {
+func then[T, U any](r cause.Read[T], turn func(T) U) cause.Read[U] {
+	next := cause.Read[U]{State: r.State, Why: r.Why}
+	if r.State == cause.Present {
 		next.Value = turn(r.Value)
 	}
 	return next

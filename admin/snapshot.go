@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	"github.com/clusterset-dns/clusterset/admin/explain"
+	"github.com/clusterset-dns/clusterset/admin/explain/cause"
 	"github.com/clusterset-dns/clusterset/api/about"
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
@@ -21,13 +21,13 @@ import (
 	"github.com/clusterset-dns/clusterset/apiserver"
 )
 
-func (c *cluster) readUID(ctx context.Context) explain.Read[types.UID] {
+func (c *cluster) readUID(ctx context.Context) cause.Read[types.UID] {
 	ns := readOne[corev1.Namespace](ctx, c, namespaces, "", metav1.NamespaceSystem)
 	return then(ns, func(ns *corev1.Namespace) types.UID { return ns.UID })
 }
 
 // readCluster reads all of a member that is about one service, but its credential.
-func (c *cluster) readCluster(ctx context.Context, t explain.Target, controller string) (found explain.Cluster) {
+func (c *cluster) readCluster(ctx context.Context, t cause.Target, controller string) (found cause.Cluster) {
 	parallel(
 		func() { found.UID = c.readUID(ctx) },
 		func() { found.ClusterID = c.readProperty(ctx, about.ClusterIDName) },
@@ -65,32 +65,32 @@ func pointers[T any](list []T) []*T {
 }
 
 // readProperty reads a ClusterProperty in the version that the API server has.
-func (c *cluster) readProperty(ctx context.Context, name string) explain.Read[explain.Property] {
+func (c *cluster) readProperty(ctx context.Context, name string) cause.Read[cause.Property] {
 	of := clusterProperty
 	found, err := c.get(ctx, of, "", name)
-	if err != nil && unread[any](c, err, "", of, "").State == explain.NotInstalled {
+	if err != nil && unread[any](c, err, "", of, "").State == cause.NotInstalled {
 		of.Version = "v1alpha1"
 		found, err = c.get(ctx, of, "", name)
 	}
 	if err != nil {
-		return unread[explain.Property](c, err, "get", of, "")
+		return unread[cause.Property](c, err, "get", of, "")
 	}
-	p := explain.Property{Value: stringAt(found, "spec", "value"), Annotations: found.GetAnnotations()}
-	return explain.Read[explain.Property]{State: explain.Present, Value: p}
+	p := cause.Property{Value: stringAt(found, "spec", "value"), Annotations: found.GetAnnotations()}
+	return cause.Read[cause.Property]{State: cause.Present, Value: p}
 }
 
 // readImport reads a ServiceImport in the version that the API server has.
-func (c *cluster) readImport(ctx context.Context, t explain.Target) explain.Read[explain.Import] {
+func (c *cluster) readImport(ctx context.Context, t cause.Target) cause.Read[cause.Import] {
 	of := serviceImports
 	found, err := c.get(ctx, of, t.Namespace, t.Service)
-	if err != nil && unread[any](c, err, "", of, "").State == explain.NotInstalled {
+	if err != nil && unread[any](c, err, "", of, "").State == cause.NotInstalled {
 		of.Version = "v1alpha1"
 		found, err = c.get(ctx, of, t.Namespace, t.Service)
 	}
 	if err != nil {
-		return unread[explain.Import](c, err, "get", of, t.Namespace)
+		return unread[cause.Import](c, err, "get", of, t.Namespace)
 	}
-	var imp explain.Import
+	var imp cause.Import
 	if imp.JSON, err = found.MarshalJSON(); err == nil {
 		imp.Object = &mcsv1beta1.ServiceImport{}
 		err = runtime.DefaultUnstructuredConverter.FromUnstructured(found.Object, imp.Object)
@@ -98,18 +98,18 @@ func (c *cluster) readImport(ctx context.Context, t explain.Target) explain.Read
 	if err != nil {
 		imp.Object, imp.Undecodable = nil, logging.Line(err)
 	}
-	return explain.Read[explain.Import]{State: explain.Present, Value: imp}
+	return cause.Read[cause.Import]{State: cause.Present, Value: imp}
 }
 
 // readCredential also returns the configuration for the broker, nil without a credential. It keeps the token to itself,
 // and describes its invalid parts without their text.
-func (c *cluster) readCredential(ctx context.Context, namespace string) (explain.Read[explain.Credential],
+func (c *cluster) readCredential(ctx context.Context, namespace string) (cause.Read[cause.Credential],
 	*rest.Config) {
 	secret := readOne[corev1.Secret](ctx, c, secrets, namespace, broker.SecretName)
-	if secret.State != explain.Present {
-		return then(secret, func(*corev1.Secret) explain.Credential { return explain.Credential{} }), nil
+	if secret.State != cause.Present {
+		return then(secret, func(*corev1.Secret) cause.Credential { return cause.Credential{} }), nil
 	}
-	found := explain.Read[explain.Credential]{State: explain.Present}
+	found := cause.Read[cause.Credential]{State: cause.Present}
 	token, err := apiserver.ParseToken(string(secret.Value.Data[broker.KeyToken]))
 	if err != nil {
 		found.Value.Invalid = "key \"token\" holds no token of a ServiceAccount"
@@ -125,7 +125,7 @@ func (c *cluster) readCredential(ctx context.Context, namespace string) (explain
 }
 
 // readBroker reads all of a broker that is about one service.
-func (c *cluster) readBroker(ctx context.Context, t explain.Target) (b explain.Broker) {
+func (c *cluster) readBroker(ctx context.Context, t cause.Target) (b cause.Broker) {
 	record := broker.RecordName(t.Namespace, t.Service)
 	byLabels := mcsv1beta1.LabelServiceName + "=" + t.Service + "," + broker.LabelSourceNamespace + "=" + t.Namespace
 	parallel(

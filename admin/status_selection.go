@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	"github.com/clusterset-dns/clusterset/admin/explain"
+	"github.com/clusterset-dns/clusterset/admin/explain/cause"
 	"github.com/clusterset-dns/clusterset/api/broker"
 )
 
@@ -19,7 +19,7 @@ func readSelection(ctx context.Context, c *cluster, imports []*mcsv1beta1.Servic
 	err error) {
 	preferred := make(map[types.NamespacedName]string)
 	for _, imp := range imports {
-		if text := explain.Preferred(imp); text != "" {
+		if text := cause.Preferred(imp); text != "" {
 			preferred[types.NamespacedName{Namespace: imp.Namespace, Name: imp.Name}] = text
 		}
 	}
@@ -40,7 +40,7 @@ func readSelection(ctx context.Context, c *cluster, imports []*mcsv1beta1.Servic
 		imported[of] = append(imported[of], &all[i])
 	}
 	for svc, text := range preferred {
-		is := explain.SelectedBy(imported[svc])
+		is := cause.SelectedBy(imported[svc])
 		state := SelectionState{Namespace: svc.Namespace, Name: svc.Name, Preferred: text, InUse: is.InUse, Hidden: is.Hidden}
 		if !is.Since.IsZero() {
 			state.Since = &is.Since

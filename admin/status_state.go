@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	"github.com/clusterset-dns/clusterset/admin/explain"
+	"github.com/clusterset-dns/clusterset/admin/explain/cause"
 	"github.com/clusterset-dns/clusterset/admin/networks"
 	apireason "github.com/clusterset-dns/clusterset/api/reason"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
@@ -152,7 +152,7 @@ func compareConflicts(a, b ConflictState) int {
 // add counts one export.
 func (s *ExportState) add(e *mcsv1beta1.ServiceExport) {
 	s.Total++
-	if c := explain.CurrentCondition(e, mcsv1beta1.ServiceExportConditionReady); c != nil &&
+	if c := cause.CurrentCondition(e, mcsv1beta1.ServiceExportConditionReady); c != nil &&
 		c.Status == metav1.ConditionTrue {
 		s.Ready++
 		if c.Reason == wellknown.ReasonUndeclaredAddresses {
@@ -161,7 +161,7 @@ func (s *ExportState) add(e *mcsv1beta1.ServiceExport) {
 		return
 	}
 	s.NotReady++
-	reason, message := explain.ExportReason(e)
+	reason, message := cause.ExportReason(e)
 	if s.Reasons == nil {
 		s.Reasons = make(map[string]int)
 	}

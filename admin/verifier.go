@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/clusterset-dns/clusterset/admin/verify"
+	"github.com/clusterset-dns/clusterset/admin/verify/plan"
 	"github.com/clusterset-dns/clusterset/api/about"
 	"github.com/clusterset-dns/clusterset/api/broker"
 )
@@ -31,11 +31,11 @@ type verifier struct {
 	options   VerifyOptions
 	namespace string
 	members   []*verifiedMember
-	plan      []verify.Check
+	plan      []plan.Check
 	left      []string // of earlier runs
 
 	mu      sync.Mutex // guards what follows, and progress
-	results []verify.Check
+	results []plan.Check
 	wants   map[path][]string // addresses of the imports that were found
 
 	resolved map[path]bool // in DNS
@@ -44,7 +44,7 @@ type verifier struct {
 // A path is the way of a kind of Service from a member to another one.
 type path struct {
 	from, to int
-	kind     verify.Kind
+	kind     plan.Kind
 }
 
 // A verifiedMember is a member and its known state.
@@ -63,8 +63,8 @@ type verifiedMember struct {
 
 // serviceNames returns the names of the Services of a member. Each member exports Services of its own, so that an
 // import tells its owner.
-func (m *verifiedMember) serviceName(kind verify.Kind) string {
-	if kind == verify.Headless {
+func (m *verifiedMember) serviceName(kind plan.Kind) string {
+	if kind == plan.Headless {
 		return fmt.Sprintf("peers-%d", m.index)
 	}
 	return fmt.Sprintf("web-%d", m.index)
@@ -75,7 +75,7 @@ func (m *verifiedMember) host() string { return fmt.Sprintf("host-%d", m.index) 
 // verifyPrefix is what the names of namespaces of [Verify] begin with.
 const verifyPrefix = "clusterset-verify-"
 
-var kinds = []verify.Kind{verify.ClusterSetIP, verify.Headless}
+var kinds = []plan.Kind{plan.ClusterSetIP, plan.Headless}
 
 // newVerifier reads the members, and writes nothing.
 func newVerifier(ctx context.Context, clusters []VerifyCluster, o VerifyOptions) (*verifier, error) {
@@ -84,7 +84,7 @@ func newVerifier(ctx context.Context, clusters []VerifyCluster, o VerifyOptions)
 	if len(clusters) < 2 {
 		return nil, fmt.Errorf("%d members: want 2 or more, to verify the way from each to each other", len(clusters))
 	}
-	var planned []verify.Member
+	var planned []plan.Member
 	for i, c := range clusters {
 		m := &verifiedMember{VerifyCluster: c, index: i + 1, image: o.Image}
 		if err := m.open(ctx, o); err != nil {
@@ -99,9 +99,9 @@ func newVerifier(ctx context.Context, clusters []VerifyCluster, o VerifyOptions)
 			}
 		}
 		v.members = append(v.members, m)
-		planned = append(planned, verify.Member{Name: m.Name, Asks: o.Pods || m.DNSServer != ""})
+		planned = append(planned, plan.Member{Name: m.Name, Asks: o.Pods || m.DNSServer != ""})
 	}
-	v.plan = verify.Plan(planned, o.Pods)
+	v.plan = plan.Plan(planned, o.Pods)
 	return v, nil
 }
 
@@ -165,7 +165,7 @@ func (v *verifier) each(do func(*verifiedMember) error) error {
 func (v *verifier) longest() time.Duration { return phases * v.options.Timeout }
 
 // eachPath calls do for each way from a member to another one, all at once.
-func (v *verifier) eachPath(do func(from, to *verifiedMember, kind verify.Kind)) {
+func (v *verifier) eachPath(do func(from, to *verifiedMember, kind plan.Kind)) {
 	var all []func()
 	for _, from := range v.members {
 		for _, to := range v.members {
@@ -185,7 +185,7 @@ func (v *verifier) progress(what string) {
 	v.options.Progress(what)
 }
 
-func (v *verifier) add(all ...verify.Check) {
+func (v *verifier) add(all ...plan.Check) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.results = append(v.results, all...)

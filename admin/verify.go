@@ -4,13 +4,13 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/clusterset-dns/clusterset/admin/verify"
+	"github.com/clusterset-dns/clusterset/admin/verify/plan"
 )
 
 // Verify exports Services in each member, and checks in each other one that they are imported, resolve, can be reached,
 // and are gone after that (docs/spec/operations.md 7). It works in a namespace of its own, which it removes in the end,
 // also when ctx ends. An error means that it could not begin, or was interrupted.
-func Verify(ctx context.Context, clusters []VerifyCluster, o VerifyOptions) (report verify.Report, err error) {
+func Verify(ctx context.Context, clusters []VerifyCluster, o VerifyOptions) (report plan.Report, err error) {
 	v, err := newVerifier(ctx, clusters, o)
 	if err != nil {
 		return report, fmt.Errorf("verify: %w", grantedBy(err))
@@ -20,8 +20,8 @@ func Verify(ctx context.Context, clusters []VerifyCluster, o VerifyOptions) (rep
 	run, cancel := context.WithTimeout(ctx, v.longest())
 	defer cancel()
 	err = v.run(run)
-	report.Checks = verify.Fill(v.plan, v.results)
-	report.Verdict = verify.Judge(report.Checks)
+	report.Checks = plan.Fill(v.plan, v.results)
+	report.Verdict = plan.Judge(report.Checks)
 	report.Left = append([]string{}, v.left...)
 	if err != nil {
 		return report, fmt.Errorf("verify: %w", grantedBy(err))

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
-	"github.com/clusterset-dns/clusterset/admin/verify"
+	"github.com/clusterset-dns/clusterset/admin/verify/plan"
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/reason"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
@@ -57,7 +57,7 @@ func (v *verifier) prepare(ctx context.Context) error {
 	})
 }
 
-func (m *verifiedMember) service(kind verify.Kind) *corev1.Service {
+func (m *verifiedMember) service(kind plan.Kind) *corev1.Service {
 	s := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: m.serviceName(kind)},
 		Spec: corev1.ServiceSpec{
@@ -68,7 +68,7 @@ func (m *verifiedMember) service(kind verify.Kind) *corev1.Service {
 			},
 		},
 	}
-	if kind == verify.Headless {
+	if kind == plan.Headless {
 		s.Spec.ClusterIP = corev1.ClusterIPNone
 	}
 	return s
@@ -81,7 +81,7 @@ func (m *verifiedMember) says(namespace string) string { return namespace + " " 
 func (m *verifiedMember) server(namespace string) *corev1.Pod {
 	p := m.pod("serve", "serve", "--address=$(POD_IPS)", fmt.Sprintf("--port=%d", verifyPort), "--say="+m.says(namespace))
 	p.Labels = map[string]string{"app": verifyApp}
-	p.Spec.Hostname, p.Spec.Subdomain = m.host(), m.serviceName(verify.Headless)
+	p.Spec.Hostname, p.Spec.Subdomain = m.host(), m.serviceName(plan.Headless)
 	p.Spec.Containers[0].Env = []corev1.EnvVar{{
 		Name: "POD_IPS", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "status.podIPs"}},
 	}}
@@ -151,18 +151,18 @@ func (v *verifier) awaitPods(ctx context.Context) error {
 		}
 		return ctx.Err()
 	})
-	v.eachPath(func(from, to *verifiedMember, kind verify.Kind) {
-		if kind == verify.ClusterSetIP { // once for a pair
+	v.eachPath(func(from, to *verifiedMember, kind plan.Kind) {
+		if kind == plan.ClusterSetIP { // once for a pair
 			v.add(podCheck(from, to, cmp.Or(from.podFault, to.podFault)))
 		}
 	})
 	return err
 }
 
-func podCheck(from, to *verifiedMember, fault string) verify.Check {
-	c := verify.Check{From: from.Name, To: to.Name, Step: verify.Pods, Mark: verify.OK, Evidence: "a Pod runs in both"}
+func podCheck(from, to *verifiedMember, fault string) plan.Check {
+	c := plan.Check{From: from.Name, To: to.Name, Step: plan.Pods, Mark: plan.OK, Evidence: "a Pod runs in both"}
 	if fault != "" {
-		c.Mark, c.Code, c.Evidence = verify.Failed, reason.PodsNotRunning, fault
+		c.Mark, c.Code, c.Evidence = plan.Failed, reason.PodsNotRunning, fault
 	}
 	return c
 }

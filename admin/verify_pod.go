@@ -11,8 +11,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/clusterset-dns/clusterset/admin/explain"
-	"github.com/clusterset-dns/clusterset/admin/verify"
+	"github.com/clusterset-dns/clusterset/admin/explain/cause"
+	"github.com/clusterset-dns/clusterset/admin/verify/plan"
 	"github.com/clusterset-dns/clusterset/api/logging"
 )
 
@@ -96,11 +96,11 @@ func (s *verifyServer) servePackets() error {
 
 // VerifyAsk asks all questions of a DNS server at once, and connects to the addresses in the answers. It tries what
 // fails again for as long as patience.
-func VerifyAsk(ctx context.Context, questions []verify.Question, server string,
-	patience time.Duration) []verify.Answer {
+func VerifyAsk(ctx context.Context, questions []plan.Question, server string,
+	patience time.Duration) []plan.Answer {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	answers := make([]verify.Answer, len(questions))
+	answers := make([]plan.Answer, len(questions))
 	var all []func()
 	for i, q := range questions {
 		all = append(all, func() { answers[i] = askUntil(ctx, q, server) })
@@ -110,7 +110,7 @@ func VerifyAsk(ctx context.Context, questions []verify.Question, server string,
 }
 
 // askUntil tries until it works, and returns the last result that was not cut short.
-func askUntil(ctx context.Context, q verify.Question, server string) (last verify.Answer) {
+func askUntil(ctx context.Context, q plan.Question, server string) (last plan.Answer) {
 	for {
 		// A try has its own time, so that the last one is about the server and not about the end of patience.
 		answer := tryQuestion(context.WithoutCancel(ctx), q, server)
@@ -125,7 +125,7 @@ func askUntil(ctx context.Context, q verify.Question, server string) (last verif
 	}
 }
 
-func tryQuestion(ctx context.Context, q verify.Question, server string) (a verify.Answer) {
+func tryQuestion(ctx context.Context, q plan.Question, server string) (a plan.Answer) {
 	reply := askOnce(ctx, "udp", server, ExplainOptions{Name: q.Name, Type: q.Type(), Timeout: replyTimeout})
 	if reply.Failure != "" {
 		reply = askOnce(ctx, "tcp", server, ExplainOptions{Name: q.Name, Type: q.Type(), Timeout: replyTimeout})
@@ -136,7 +136,7 @@ func tryQuestion(ctx context.Context, q verify.Question, server string) (a verif
 	}
 	for _, x := range []struct {
 		network string
-		outcome **verify.Outcome
+		outcome **plan.Outcome
 	}{{"tcp", &a.TCP}, {"udp", &a.UDP}} {
 		o := connect(ctx, q, x.network, reply)
 		*x.outcome = &o
@@ -145,7 +145,7 @@ func tryQuestion(ctx context.Context, q verify.Question, server string) (a verif
 }
 
 // connect connects to each address in a reply, and returns the first result that is not good.
-func connect(ctx context.Context, q verify.Question, network string, reply explain.Reply) (o verify.Outcome) {
+func connect(ctx context.Context, q plan.Question, network string, reply cause.Reply) (o plan.Outcome) {
 	for _, address := range reply.Values {
 		at := net.JoinHostPort(address, strconv.Itoa(q.Port))
 		said, err := exchange(ctx, network, at)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/clusterset-dns/clusterset/admin/verify"
+	"github.com/clusterset-dns/clusterset/admin/verify/plan"
 	"github.com/clusterset-dns/clusterset/api/reason"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
@@ -34,11 +34,11 @@ func TestVerifyPods(t *testing.T) {
 		t.Fatal(err)
 	}
 	names := nameServer(t)
-	ask := func(q verify.Question) verify.Answer {
+	ask := func(q plan.Question) plan.Answer {
 		q.Zone = "clusterset.local"
-		return VerifyAsk(t.Context(), []verify.Question{q}, names, time.Millisecond)[0] // one try
+		return VerifyAsk(t.Context(), []plan.Question{q}, names, time.Millisecond)[0] // one try
 	}
-	here := verify.Question{Name: "web.clusterset.local.", Want: []string{"127.0.0.1"}, Port: port.Number,
+	here := plan.Question{Name: "web.clusterset.local.", Want: []string{"127.0.0.1"}, Port: port.Number,
 		Says: "run east"}
 	until.OK(t, "all works", func(context.Context) error { // a busy machine may lose a packet
 		if a := ask(here); !a.Worked() || a.TCP == nil || a.UDP == nil {
@@ -64,7 +64,7 @@ func TestVerifyPods(t *testing.T) {
 		return nil
 	})
 	until.OK(t, "no such name", func(context.Context) error {
-		if a := ask(verify.Question{Name: "gone.clusterset.local.", Gone: true}); !a.Worked() {
+		if a := ask(plan.Question{Name: "gone.clusterset.local.", Gone: true}); !a.Worked() {
 			return &failed{a}
 		}
 		return nil
@@ -81,11 +81,11 @@ func TestVerifyPods(t *testing.T) {
 	})
 }
 
-type failed struct{ verify.Answer }
+type failed struct{ plan.Answer }
 
 func (f *failed) Error() string {
 	text := f.DNS.Evidence
-	for _, o := range []*verify.Outcome{f.TCP, f.UDP} {
+	for _, o := range []*plan.Outcome{f.TCP, f.UDP} {
 		if o != nil {
 			text += "; " + string(o.Code) + " " + o.Evidence
 		}

@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/clusterset-dns/clusterset/admin/verify"
+	"github.com/clusterset-dns/clusterset/admin/verify/plan"
 )
 
 // TestVerifyNamesRights: verify names a missing right, in an error, in the evidence of a check and in the rest, by its
@@ -33,8 +33,8 @@ func TestVerifyNamesRights(t *testing.T) {
 	opened.clusterID = "east"
 	v := &verifier{options: o, namespace: "ns", members: []*verifiedMember{opened}}
 	_, image := opened.installedImage(t.Context(), "system")
-	_, imported := v.imported(t.Context(), opened, opened, verify.ClusterSetIP)
-	_, endpoints := opened.endpoints(t.Context(), "ns", opened, verify.Headless)
+	_, imported := v.imported(t.Context(), opened, opened, plan.ClusterSetIP)
+	_, endpoints := opened.endpoints(t.Context(), "ns", opened, plan.Headless)
 	_, cleaned := VerifyClean(t.Context(), []VerifyCluster{opened.VerifyCluster}, o)
 	var left []string
 	v.removeOrNote(t.Context(), opened, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns"}}, &left)
@@ -42,7 +42,7 @@ func TestVerifyNamesRights(t *testing.T) {
 	for _, tt := range []struct{ name, got, verb, resource string }{
 		{"properties", properties.Error(), "get", "clusterproperties"},
 		{"image", grantedBy(image).Error(), "get", "deployments"},
-		{"export", opened.exported(t.Context(), "ns", verify.Headless).Error(), "get", "serviceexports"},
+		{"export", opened.exported(t.Context(), "ns", plan.Headless).Error(), "get", "serviceexports"},
 		{"import", imported.Error(), "get", "serviceimports"},
 		{"endpoints", endpoints.Error(), "list", "endpointslices"},
 		{"cleanup", cleaned.Error(), "get", "clusterproperties"},

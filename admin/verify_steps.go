@@ -18,8 +18,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	"github.com/clusterset-dns/clusterset/admin/explain"
-	"github.com/clusterset-dns/clusterset/admin/verify"
+	"github.com/clusterset-dns/clusterset/admin/explain/cause"
+	"github.com/clusterset-dns/clusterset/admin/verify/plan"
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/logging"
 	"github.com/clusterset-dns/clusterset/api/reason"
@@ -37,12 +37,12 @@ func (v *verifier) export(ctx context.Context) error {
 			}
 		}
 		for _, kind := range kinds {
-			check := verify.Check{From: m.Name, Step: verify.Export, Kind: kind, Mark: verify.OK,
+			check := plan.Check{From: m.Name, Step: plan.Export, Kind: kind, Mark: plan.OK,
 				Evidence: m.serviceName(kind) + " is exported"}
 			if err := v.await(ctx, func(ctx context.Context) error { return m.exported(ctx, v.namespace, kind) }); err != nil {
-				check.Mark = verify.Failed
+				check.Mark = plan.Failed
 				check.Code, check.Evidence = v.cause(ctx, m, m, kind,
-					verify.Outcome{Code: reason.ExportPending, Evidence: err.Error()})
+					plan.Outcome{Code: reason.ExportPending, Evidence: err.Error()})
 			}
 			for _, to := range v.members {
 				if to != m {
@@ -55,16 +55,16 @@ func (v *verifier) export(ctx context.Context) error {
 	})
 }
 
-func (m *verifiedMember) exported(ctx context.Context, namespace string, kind verify.Kind) error {
+func (m *verifiedMember) exported(ctx context.Context, namespace string, kind plan.Kind) error {
 	e := readOne[mcsv1beta1.ServiceExport](ctx, m.cluster, serviceExports, namespace, m.serviceName(kind))
 	if e.Value == nil {
 		return errors.New(cmp.Or(e.Why, "the ServiceExport was deleted"))
 	}
 	for _, of := range []mcsv1beta1.ServiceExportConditionType{mcsv1beta1.ServiceExportConditionValid,
 		mcsv1beta1.ServiceExportConditionReady} {
-		c := explain.CurrentCondition(e.Value, of)
+		c := cause.CurrentCondition(e.Value, of)
 		if c == nil || c.Status != metav1.ConditionTrue || c.Reason == wellknown.ReasonUndeclaredAddresses {
-			reason, message := explain.ExportReason(e.Value)
+			reason, message := cause.ExportReason(e.Value)
 			return fmt.Errorf("%s: %s", reason, message)
 		}
 	}
@@ -72,13 +72,13 @@ func (m *verifiedMember) exported(ctx context.Context, namespace string, kind ve
 }
 
 // cause is the result of clusterset explain in the member at, or else the observation.
-func (v *verifier) cause(ctx context.Context, at, from *verifiedMember, kind verify.Kind,
-	seen verify.Outcome) (reason.Code, string) {
+func (v *verifier) cause(ctx context.Context, at, from *verifiedMember, kind plan.Kind,
+	seen plan.Outcome) (reason.Code, string) {
 	o := ExplainDefaults()
 	o.Name = fmt.Sprintf("%s.%s.svc.%s.", from.serviceName(kind), v.namespace, v.options.Zone)
 	o.DNSNamespace = "" // the steps before DNS do not depend on it
 	o.Timeout = min(v.options.Timeout, 10*time.Second)
-	o.Namespace, o.Zone, o.Type = v.options.Namespace, v.options.Zone, verify.Question{}.Type()
+	o.Namespace, o.Zone, o.Type = v.options.Namespace, v.options.Zone, plan.Question{}.Type()
 	if r, err := Explain(ctx, nil, at.Config, o); err == nil && r.Verdict.Found() {
 		return r.Verdict.Code, fmt.Sprintf("%s (%s)", strings.TrimSuffix(r.Verdict.Sentence, "."), seen.Evidence)
 	}
@@ -90,11 +90,11 @@ func (v *verifier) awaitImports(ctx context.Context) error {
 	v.progress("waiting for the imports")
 	failed := map[path]bool{}
 	for _, c := range v.results {
-		if c.Step == verify.Export && c.Mark == verify.Failed {
+		if c.Step == plan.Export && c.Mark == plan.Failed {
 			failed[v.pathOf(c)] = true
 		}
 	}
-	v.eachPath(func(from, to *verifiedMember, kind verify.Kind) {
+	v.eachPath(func(from, to *verifiedMember, kind plan.Kind) {
 		at := path{from.index, to.index, kind}
 		if failed[at] {
 			return
@@ -104,12 +104,12 @@ func (v *verifier) awaitImports(ctx context.Context) error {
 			want, err = v.imported(ctx, from, to, kind)
 			return err
 		})
-		check := verify.Check{From: from.Name, To: to.Name, Step: verify.Import, Kind: kind, Mark: verify.OK,
+		check := plan.Check{From: from.Name, To: to.Name, Step: plan.Import, Kind: kind, Mark: plan.OK,
 			Evidence: cmp.Or(strings.Join(want, ", "), "without endpoints")}
 		if err != nil {
-			check.Mark = verify.Failed
+			check.Mark = plan.Failed
 			check.Code, check.Evidence = v.cause(ctx, to, from, kind,
-				verify.Outcome{Code: reason.ImportMissing, Evidence: err.Error()})
+				plan.Outcome{Code: reason.ImportMissing, Evidence: err.Error()})
 		}
 		v.add(check)
 		if err == nil {
@@ -121,20 +121,20 @@ func (v *verifier) awaitImports(ctx context.Context) error {
 	return ctx.Err()
 }
 
-func (v *verifier) pathOf(c verify.Check) path {
+func (v *verifier) pathOf(c plan.Check) path {
 	index := func(name string) int {
 		return 1 + slices.IndexFunc(v.members, func(m *verifiedMember) bool { return m.Name == name })
 	}
 	return path{index(c.From), index(c.To), c.Kind}
 }
 
-// imported returns the addresses of an import, or its gaps.
-func (v *verifier) imported(ctx context.Context, from, to *verifiedMember, kind verify.Kind) ([]string, error) {
-	target := explain.Target{Namespace: v.namespace, Service: from.serviceName(kind)}
+// imported returns the addresses of an import, or what it lacks.
+func (v *verifier) imported(ctx context.Context, from, to *verifiedMember, kind plan.Kind) ([]string, error) {
+	target := cause.Target{Namespace: v.namespace, Service: from.serviceName(kind)}
 	r := to.readImport(ctx, target)
 	imp := r.Value.Object
 	switch {
-	case r.State != explain.Present:
+	case r.State != cause.Present:
 		return nil, errors.New(cmp.Or(r.Why, "there is no ServiceImport"))
 	case imp == nil:
 		return nil, errors.New("the ServiceImport does not decode: " + r.Value.Undecodable)
@@ -169,12 +169,12 @@ func (v *verifier) imported(ctx context.Context, from, to *verifiedMember, kind 
 
 // endpoints returns the ready endpoints of a cluster that are imported.
 func (m *verifiedMember) endpoints(ctx context.Context, namespace string, from *verifiedMember,
-	kind verify.Kind) (addresses []string, err error) {
+	kind plan.Kind) (addresses []string, err error) {
 	slices, _ := readList[discoveryv1.EndpointSlice](ctx, m.cluster, endpointSlices, namespace, metav1.ListOptions{
 		LabelSelector: mcsv1beta1.LabelServiceName + "=" + from.serviceName(kind) + "," + mcsv1beta1.LabelSourceCluster +
 			"=" + from.clusterID,
 	})
-	if slices.State != explain.Present {
+	if slices.State != cause.Present {
 		return nil, errors.New(slices.Why)
 	}
 	for _, s := range slices.Value {
@@ -196,7 +196,7 @@ func familyOf(address string) corev1.IPFamily {
 
 // ask asks for the names of the imports, and connects.
 func (v *verifier) ask(ctx context.Context) error {
-	return v.askAll(ctx, "ask", func(from, to *verifiedMember, kind verify.Kind) (all []verify.Question) {
+	return v.askAll(ctx, "ask", func(from, to *verifiedMember, kind plan.Kind) (all []plan.Question) {
 		want, ok := v.wants[path{from.index, to.index, kind}]
 		q := v.question(from, kind)
 		switch {
@@ -208,7 +208,7 @@ func (v *verifier) ask(ctx context.Context) error {
 				q.Family = string(familyOf(want[0]))
 				q.Want = ofFamily(want, familyOf(want[0]))
 			}
-			return []verify.Question{q}
+			return []plan.Question{q}
 		}
 		for _, family := range []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol} {
 			if q.Want = ofFamily(want, family); len(q.Want) > 0 {
@@ -230,41 +230,41 @@ func ofFamily(all []string, family corev1.IPFamily) (some []string) {
 }
 
 // question asks for the service or, if it is headless, for the host behind it.
-func (v *verifier) question(from *verifiedMember, kind verify.Kind) verify.Question {
+func (v *verifier) question(from *verifiedMember, kind plan.Kind) plan.Question {
 	name := fmt.Sprintf("%s.%s.svc.%s.", from.serviceName(kind), v.namespace, v.options.Zone)
-	if kind == verify.Headless {
+	if kind == plan.Headless {
 		name = from.host() + "." + from.clusterID + "." + name
 	}
-	return verify.Question{From: from.Name, Kind: kind, Zone: v.options.Zone, Name: name}
+	return plan.Question{From: from.Name, Kind: kind, Zone: v.options.Zone, Name: name}
 }
 
 // askGone asks for the names of ended imports.
 func (v *verifier) askGone(ctx context.Context) error {
-	return v.askAll(ctx, "ask-gone", func(from, to *verifiedMember, kind verify.Kind) []verify.Question {
+	return v.askAll(ctx, "ask-gone", func(from, to *verifiedMember, kind plan.Kind) []plan.Question {
 		at := path{from.index, to.index, kind}
 		if !v.resolved[at] {
 			return nil // replies of DNS would not be about the withdrawal
 		}
 		q := v.question(from, kind)
 		q.Gone = true
-		return []verify.Question{q}
+		return []plan.Question{q}
 	})
 }
 
 // askAll asks in each member, by a Pod of this name or from here.
 func (v *verifier) askAll(ctx context.Context, pod string,
-	questions func(from, to *verifiedMember, kind verify.Kind) []verify.Question) error {
+	questions func(from, to *verifiedMember, kind plan.Kind) []plan.Question) error {
 	v.progress("asking DNS in each member")
 	return v.each(func(to *verifiedMember) error {
-		var all []verify.Question
+		var all []plan.Question
 		for _, from := range v.members {
 			for _, kind := range kinds {
-				if from != to && (v.options.Pods || kind == verify.ClusterSetIP) {
+				if from != to && (v.options.Pods || kind == plan.ClusterSetIP) {
 					all = append(all, questions(from, to, kind)...)
 				}
 			}
 		}
-		var answers []verify.Answer
+		var answers []plan.Answer
 		var err error
 		switch {
 		case len(all) == 0, to.podFault != "":
@@ -281,14 +281,14 @@ func (v *verifier) askAll(ctx context.Context, pod string,
 		}
 		for i, q := range all {
 			if err != nil {
-				from := v.members[v.pathOf(verify.Check{From: q.From, To: to.Name}).from-1]
+				from := v.members[v.pathOf(plan.Check{From: q.From, To: to.Name}).from-1]
 				v.add(podCheck(from, to, to.Name+": "+grantedBy(err).Error()))
 				continue
 			}
 			v.add(q.Checks(to.Name, answers[i])...)
 			if answers[i].DNS.Code == "" {
 				v.mu.Lock()
-				v.resolved[v.pathOf(verify.Check{From: q.From, To: to.Name, Kind: q.Kind})] = true
+				v.resolved[v.pathOf(plan.Check{From: q.From, To: to.Name, Kind: q.Kind})] = true
 				v.mu.Unlock()
 			}
 		}
@@ -298,7 +298,7 @@ func (v *verifier) askAll(ctx context.Context, pod string,
 
 // askInPod runs a Pod that asks, and reads the answers from its log.
 func (v *verifier) askInPod(ctx context.Context, m *verifiedMember, name string,
-	questions []verify.Question) (answers []verify.Answer, err error) {
+	questions []plan.Question) (answers []plan.Answer, err error) {
 	text, err := json.Marshal(questions)
 	if err != nil {
 		return nil, err
@@ -372,24 +372,24 @@ func (m *verifiedMember) deleteExports(ctx context.Context, namespace string) er
 
 // awaitWithdrawal waits until the imports from a member are gone.
 func (v *verifier) awaitWithdrawal(ctx context.Context, exporter *verifiedMember) {
-	v.eachPath(func(from, to *verifiedMember, kind verify.Kind) {
+	v.eachPath(func(from, to *verifiedMember, kind plan.Kind) {
 		if from != exporter {
 			return
 		}
 		if _, ok := v.wants[path{from.index, to.index, kind}]; !ok {
 			return
 		}
-		check := verify.Check{From: from.Name, To: to.Name, Step: verify.Withdrawal, Kind: kind, Mark: verify.OK,
+		check := plan.Check{From: from.Name, To: to.Name, Step: plan.Withdrawal, Kind: kind, Mark: plan.OK,
 			Evidence: "the import is gone"}
 		err := v.await(ctx, func(ctx context.Context) error {
-			r := to.readImport(ctx, explain.Target{Namespace: v.namespace, Service: from.serviceName(kind)})
-			if r.State == explain.Absent {
+			r := to.readImport(ctx, cause.Target{Namespace: v.namespace, Service: from.serviceName(kind)})
+			if r.State == cause.Absent {
 				return nil
 			}
 			return errors.New(cmp.Or(r.Why, "there is a ServiceImport "+from.serviceName(kind)))
 		})
 		if err != nil {
-			check.Mark, check.Code, check.Evidence = verify.Failed, reason.ImportNotWithdrawn, err.Error()
+			check.Mark, check.Code, check.Evidence = plan.Failed, reason.ImportNotWithdrawn, err.Error()
 		}
 		v.add(check)
 	})

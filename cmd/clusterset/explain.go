@@ -15,7 +15,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/clusterset-dns/clusterset/admin"
-	"github.com/clusterset-dns/clusterset/admin/explain"
+	"github.com/clusterset-dns/clusterset/admin/explain/cause"
 )
 
 // An explainCommand has the flags of "explain" and "explain service".
@@ -142,7 +142,7 @@ func withPort(server string) (string, error) {
 
 var errUnexplained = errors.New("it could not be found out whether the name resolves as it should")
 
-func (e *explainCommand) print(r explain.Report) error {
+func (e *explainCommand) print(r cause.Report) error {
 	var err error
 	if e.format == "" {
 		err = printReport(e.Out, r)
@@ -161,7 +161,7 @@ func (e *explainCommand) print(r explain.Report) error {
 }
 
 // printReport prints the verdict and then the chain.
-func printReport(w io.Writer, r explain.Report) error {
+func printReport(w io.Writer, r cause.Report) error {
 	fmt.Fprintf(w, "%s %s\n\n%s: %s\n", r.Name, r.Type, r.Verdict.Code, r.Verdict.Sentence)
 	if r.Verdict.Found() && r.Verdict.Resolves {
 		fmt.Fprintln(w, "The name has an answer nevertheless.")

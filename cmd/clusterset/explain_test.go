@@ -7,7 +7,7 @@ import (
 
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
-	"github.com/clusterset-dns/clusterset/admin/explain"
+	"github.com/clusterset-dns/clusterset/admin/explain/cause"
 	"github.com/clusterset-dns/clusterset/api/reason"
 )
 
@@ -26,9 +26,9 @@ func TestPrintReport(t *testing.T) {
 	} {
 		streams, _, out, _ := genericiooptions.NewTestIOStreams()
 		e := explainCommand{factory: &factory{IOStreams: streams}, format: tt.format}
-		err := e.print(explain.Report{
-			Name: "db.shop", Type: "A", Chain: []explain.Step{{Name: "name", Mark: explain.OK, Evidence: "E"}},
-			Verdict: explain.Verdict{Code: reason.Code(tt.code), Sentence: "S.", Remedy: "R."},
+		err := e.print(cause.Report{
+			Name: "db.shop", Type: "A", Chain: []cause.Step{{Name: "name", Mark: cause.OK, Evidence: "E"}},
+			Verdict: cause.Verdict{Code: reason.Code(tt.code), Sentence: "S.", Remedy: "R."},
 		})
 		if !errors.Is(err, tt.want) || !strings.Contains(out.String(), tt.text) {
 			t.Errorf("%s as %q: error %v, want %v; output:\n%s\nwant %q", tt.code, tt.format, err, tt.want, out, tt.text)

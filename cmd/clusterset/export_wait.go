@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	"github.com/clusterset-dns/clusterset/admin/explain"
+	"github.com/clusterset-dns/clusterset/admin/explain/cause"
 	"github.com/clusterset-dns/clusterset/api/about"
 	"github.com/clusterset-dns/clusterset/api/about/v1alpha1"
 	"github.com/clusterset-dns/clusterset/api/about/v1beta1"
@@ -65,8 +65,8 @@ func (e *exportCommand) waitExported(ctx context.Context, name string) error {
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &last); err != nil {
 			return false, err
 		}
-		valid, ready := explain.CurrentCondition(&last, mcsv1beta1.ServiceExportConditionValid),
-			explain.CurrentCondition(&last, mcsv1beta1.ServiceExportConditionReady)
+		valid, ready := cause.CurrentCondition(&last, mcsv1beta1.ServiceExportConditionValid),
+			cause.CurrentCondition(&last, mcsv1beta1.ServiceExportConditionReady)
 		if valid != nil && valid.Status == metav1.ConditionFalse {
 			return false, errRejected
 		}
@@ -79,7 +79,7 @@ func (e *exportCommand) waitExported(ctx context.Context, name string) error {
 	case err != nil:
 		return err
 	}
-	if c := explain.CurrentCondition(&last, mcsv1beta1.ServiceExportConditionConflict); c != nil &&
+	if c := cause.CurrentCondition(&last, mcsv1beta1.ServiceExportConditionConflict); c != nil &&
 		c.Status == metav1.ConditionTrue {
 		fmt.Fprintf(e.ErrOut, "warning: %s is exported, but conflicts with other exports: %s\n", name, c.Message)
 	}
@@ -93,7 +93,7 @@ func notExported(e *mcsv1beta1.ServiceExport) string {
 	for _, of := range []mcsv1beta1.ServiceExportConditionType{
 		mcsv1beta1.ServiceExportConditionValid, mcsv1beta1.ServiceExportConditionReady,
 	} {
-		c := explain.CurrentCondition(e, of)
+		c := cause.CurrentCondition(e, of)
 		if c == nil || c.Status == metav1.ConditionTrue {
 			continue
 		}

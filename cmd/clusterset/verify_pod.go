@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/clusterset-dns/clusterset/admin"
-	"github.com/clusterset-dns/clusterset/admin/verify"
+	"github.com/clusterset-dns/clusterset/admin/verify/plan"
 )
 
 // newVerifyPod returns what the Pods of "verify" run. It is hidden: its flags may change with each version.
@@ -56,7 +56,7 @@ func newVerifyAsk(f *factory) *cobra.Command {
 }
 
 func (f *factory) verifyAsk(ctx context.Context, text, server string, patience time.Duration) error {
-	var questions []verify.Question
+	var questions []plan.Question
 	if err := json.Unmarshal([]byte(text), &questions); err != nil {
 		return fmt.Errorf("questions: %w", err)
 	}

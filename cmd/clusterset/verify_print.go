@@ -7,11 +7,11 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/clusterset-dns/clusterset/admin/verify"
+	"github.com/clusterset-dns/clusterset/admin/verify/plan"
 	"github.com/clusterset-dns/clusterset/api/reason"
 )
 
-func printVerified(w io.Writer, format string, r verify.Report) error {
+func printVerified(w io.Writer, format string, r plan.Report) error {
 	switch format {
 	case "json", "yaml":
 		return printAs(w, format, r)
@@ -37,7 +37,7 @@ func printVerified(w io.Writer, format string, r verify.Report) error {
 	return nil
 }
 
-func checkName(c verify.Check) string {
+func checkName(c plan.Check) string {
 	return strings.Join(strings.Fields(fmt.Sprint(c.Kind, " ", c.Family, " ", c.Step)), " ")
 }
 
@@ -63,15 +63,15 @@ type (
 	}
 )
 
-func printJUnit(w io.Writer, r verify.Report) error {
+func printJUnit(w io.Writer, r plan.Report) error {
 	suite := junitSuite{Name: "clusterset verify", Tests: len(r.Checks)}
 	for _, c := range r.Checks {
 		test := junitCase{Class: c.From + " to " + c.To, Name: checkName(c)}
 		switch c.Mark {
-		case verify.Failed:
+		case plan.Failed:
 			suite.Failures++
 			test.Failure = &junitMessage{Type: string(c.Code), Message: c.Evidence}
-		case verify.Skipped:
+		case plan.Skipped:
 			suite.Skipped++
 			test.Skipped = &junitMessage{Message: c.Evidence}
 		}

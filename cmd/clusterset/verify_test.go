@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/clusterset-dns/clusterset/admin/verify"
+	"github.com/clusterset-dns/clusterset/admin/verify/plan"
 	"github.com/clusterset-dns/clusterset/api/reason"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 	"github.com/clusterset-dns/clusterset/test/harness/subprocess"
@@ -116,11 +116,11 @@ func verifies(t *testing.T, east, west *node) {
 	}
 	until.OK(t, "no Pod runs, and the rest is checked", func(context.Context) error {
 		_, out, errOut := command(t, short("-o=json")...)
-		var report verify.Report
+		var report plan.Report
 		if err := json.Unmarshal([]byte(out), &report); err != nil {
 			return fmt.Errorf("%w in\n%s%s", err, out, errOut)
 		}
-		if v := report.Verdict; v.Code != reason.PodsNotRunning || v.Layer != verify.LayerPods ||
+		if v := report.Verdict; v.Code != reason.PodsNotRunning || v.Layer != plan.LayerPods ||
 			!strings.Contains(v.Sentence, "on no Node") ||
 			!strings.Contains(out, "web-1 is exported") {
 			return fmt.Errorf("%s%s, want %s, and the exports", out, errOut, reason.PodsNotRunning)
@@ -159,11 +159,11 @@ func findsStoppedController(t *testing.T, west *node, short func(more ...string)
 	west.stopController()
 	until.OK(t, "without a controller in west, the controller is at fault", func(context.Context) error {
 		_, out, errOut := command(t, short("--no-pods", "-o=json")...)
-		var report verify.Report
+		var report plan.Report
 		if err := json.Unmarshal([]byte(out), &report); err != nil {
 			return fmt.Errorf("%w in\n%s%s", err, out, errOut)
 		}
-		if v := report.Verdict; v.Layer != verify.LayerController || v.From != "west" {
+		if v := report.Verdict; v.Layer != plan.LayerController || v.From != "west" {
 			return fmt.Errorf("verdict %+v in\n%s%s, want the controller of west", v, out, errOut)
 		}
 		return nil

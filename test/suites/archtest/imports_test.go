@@ -84,7 +84,7 @@ var rules = []rule{
 		module + "/apiserver"}},
 	{name: "wiring knows no clock, file or net", pkg: "admin/wiring", direct: true,
 		deny: []string{"time", "log/...", "os/...", "net", "net/http", "context", "sync/..."}},
-	{name: "explain has no client, clock, file or net", pkg: "admin/explain", direct: true,
+	{name: "explain has no client, clock, file or net", pkg: "admin/explain/cause", direct: true,
 		deny: []string{clientgo, coredns, "log/...", "os/...", "net", "net/http", "context", "sync/...",
 			module + "/apiserver"}},
 	// The parts of the controller, from the lowest: a part may reach those before it.

@@ -30,7 +30,7 @@ import (
 	mcscrd "sigs.k8s.io/mcs-api/config/crd"
 
 	"github.com/clusterset-dns/clusterset/admin"
-	"github.com/clusterset-dns/clusterset/admin/explain"
+	"github.com/clusterset-dns/clusterset/admin/explain/cause"
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/crd"
 	"github.com/clusterset-dns/clusterset/api/reason"
@@ -64,7 +64,7 @@ type slowest struct {
 const ttl = time.Hour
 
 func (w *env) explain(ctx context.Context, in *rest.Config, name string, qtype uint16,
-	servers ...string) (explain.Report, error) {
+	servers ...string) (cause.Report, error) {
 	o := admin.ExplainDefaults()
 	o.Type, o.TTL, o.Servers = qtype, ttl, servers
 	// A server that does not reply is one of the faults, and each other answer comes at once or after a busy machine has
@@ -104,7 +104,7 @@ func (w *env) took(name string, d time.Duration) {
 	}
 }
 
-func chain(r explain.Report) string {
+func chain(r cause.Report) string {
 	var b strings.Builder
 	for _, s := range r.Chain {
 		fmt.Fprintf(&b, "  %-8s %s: %s\n", s.Mark, s.Name, s.Evidence)
@@ -672,7 +672,7 @@ func (w *env) reasons(good, filtered *testclusterset.DNS) {
 	}
 	r, err := w.explain(w.Context(), w.north.Config(), "db.other", dns.TypeA, filtered.Address)
 	const said = "NXDOMAIN (dns-left-out) without records, want A 10.9.0.1"
-	if err != nil || !slices.ContainsFunc(r.Chain, func(s explain.Step) bool { return s.Evidence == said }) {
+	if err != nil || !slices.ContainsFunc(r.Chain, func(s cause.Step) bool { return s.Evidence == said }) {
 		w.Errorf("explain: error %v, chain:\n%s\nwant a step that says: %s", err, chain(r), said)
 	}
 }
@@ -726,7 +726,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: explainer}]
 		r, err := admin.Explain(w.Context(), onBroker, here, o)
 		w.must(err)
 		if r.Verdict.Code != reason.Resolves || slices.ContainsFunc(r.Chain,
-			func(s explain.Step) bool { return s.Mark == explain.Unknown }) {
+			func(s cause.Step) bool { return s.Mark == cause.Unknown }) {
 			w.Errorf("verdict %s with the rights of deploy/explain, want %s and no step unknown; chain:\n%s", r.Verdict.Code,
 				reason.Resolves, chain(r))
 		}

@@ -21,7 +21,7 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/clusterset-dns/clusterset/admin"
-	"github.com/clusterset-dns/clusterset/admin/verify"
+	"github.com/clusterset-dns/clusterset/admin/verify/plan"
 	"github.com/clusterset-dns/clusterset/api/reason"
 	"github.com/clusterset-dns/clusterset/test/harness/nodeenv"
 	"github.com/clusterset-dns/clusterset/test/harness/server"
@@ -211,7 +211,7 @@ func (c *clusterset) verified(t *testing.T) {
 		defer startKubelet(t, m, bin)()
 		clusters = append(clusters, admin.VerifyCluster{Name: m.ID, Config: m.Config(), DNSServer: dnsServer})
 	}
-	run := func(timeout time.Duration) verify.Report {
+	run := func(timeout time.Duration) plan.Report {
 		o := admin.VerifyDefaults()
 		o.Image, o.Timeout, o.Progress = "none.invalid/none", timeout, func(what string) { t.Log(what) }
 		report, err := admin.Verify(t.Context(), clusters, o)
@@ -222,22 +222,22 @@ func (c *clusterset) verified(t *testing.T) {
 		return report
 	}
 	everythingWorks(t, run(until.Patience))
-	for step, code := range map[verify.Step]reason.Code{verify.TCP: reason.NetworkTCP, verify.UDP: reason.NetworkUDP} {
+	for step, code := range map[plan.Step]reason.Code{plan.TCP: reason.NetworkTCP, plan.UDP: reason.NetworkUDP} {
 		c.lost(t, step, code, run)
 	}
 }
 
-func everythingWorks(t *testing.T, report verify.Report) {
+func everythingWorks(t *testing.T, report plan.Report) {
 	t.Helper()
 	if report.Verdict.Code != reason.Verified {
 		t.Errorf("verdict %+v", report.Verdict)
 	}
 	connected := map[string]int{}
 	for _, check := range report.Checks {
-		if check.Mark != verify.OK {
+		if check.Mark != plan.OK {
 			t.Errorf("%+v: want it to work", check)
 		}
-		if check.Step == verify.TCP || check.Step == verify.UDP {
+		if check.Step == plan.TCP || check.Step == plan.UDP {
 			connected[fmt.Sprint(check.Kind, " ", check.Family, " ", check.Step)]++
 		}
 	}
@@ -248,8 +248,8 @@ func everythingWorks(t *testing.T, report verify.Report) {
 
 // lost: packets of one protocol that do not arrive at the Pods of east are a fault of the network, from east to west
 // alone.
-func (c *clusterset) lost(t *testing.T, step verify.Step, code reason.Code,
-	run func(timeout time.Duration) verify.Report) {
+func (c *clusterset) lost(t *testing.T, step plan.Step, code reason.Code,
+	run func(timeout time.Duration) plan.Report) {
 	c.east.nft(t, fmt.Sprintf(
 		"add table inet lost; add chain inet lost in { type filter hook input priority 0; }; add rule inet lost in %s dport 8080 drop",
 		strings.ToLower(string(step))))
@@ -260,12 +260,12 @@ func (c *clusterset) lost(t *testing.T, step verify.Step, code reason.Code,
 		report := run(timeout)
 		timeout *= 2
 		v := report.Verdict
-		if v.Code != code || v.Layer != verify.LayerNetwork || v.From != c.east.ID || v.To != c.west.ID {
+		if v.Code != code || v.Layer != plan.LayerNetwork || v.From != c.east.ID || v.To != c.west.ID {
 			return fmt.Errorf("verdict %+v, want %s from %s to %s", v, code, c.east.ID, c.west.ID)
 		}
 		failed := 0
 		for _, check := range report.Checks {
-			if isLost := check.Step == step && check.From == c.east.ID; isLost != (check.Mark == verify.Failed) {
+			if isLost := check.Step == step && check.From == c.east.ID; isLost != (check.Mark == plan.Failed) {
 				return fmt.Errorf("%+v: want no other check to fail than %s from %s", check, step, c.east.ID)
 			} else if isLost {
 				failed++

@@ -1,4 +1,4 @@
-package explain
+package cause
 
 import (
 	"maps"
@@ -40,7 +40,7 @@ func TestReplicas(t *testing.T) {
 	} {
 		in := input()
 		in.Replicas = tt.read
-		r := Explain(*in)
+		r := Find(*in)
 		var step Step
 		for _, s := range r.Chain {
 			if s.Name == "replicas" {

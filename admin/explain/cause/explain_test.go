@@ -1,4 +1,4 @@
-package explain
+package cause
 
 import (
 	"encoding/json"
@@ -259,7 +259,7 @@ func TestVerdict(t *testing.T) {
 	} {
 		in := input()
 		tt.change(in)
-		r := Explain(*in)
+		r := Find(*in)
 		if r.Verdict.Code != tt.want || r.Verdict.Resolves != tt.resolves {
 			t.Errorf("%s: verdict = %+v, want %s, resolves %t; chain %+v", tt.name, r.Verdict, tt.want, tt.resolves, r.Chain)
 		}
@@ -301,7 +301,7 @@ func TestEvidenceOfACondition(t *testing.T) {
 	in := input()
 	in.Here.Export = exported(metav1.Condition{Type: "Valid", Status: metav1.ConditionFalse, Reason: "NoService",
 		Message: "Nothing. [export-no-service]"})
-	chain := Explain(*in).Chain
+	chain := Find(*in).Chain
 	at := slices.IndexFunc(chain, func(s Step) bool { return s.Code == reason.ExportNoService })
 	if at < 0 {
 		t.Fatalf("chain %+v: want a step with %s", chain, reason.ExportNoService)
@@ -343,7 +343,7 @@ func TestSelection(t *testing.T) {
 	west.Labels[corev1.IsHeadlessService] = ""
 	in.Here.Slices = present([]*discoveryv1.EndpointSlice{east, west})
 	evidence := func() string {
-		for _, s := range Explain(*in).Chain {
+		for _, s := range Find(*in).Chain {
 			if s.Name == "selection" {
 				return s.Evidence
 			}
@@ -382,12 +382,12 @@ func TestOldAnswer(t *testing.T) {
 func TestChain(t *testing.T) {
 	in := input()
 	away(in)
-	r := Explain(*in)
+	r := Find(*in)
 	last := r.Chain[len(r.Chain)-2:]
 	if last[0].Mark != Wrong || last[1].Mark != Skipped {
 		t.Errorf("the chain ends with %+v, want the cause and what is skipped", last)
 	}
-	if again := Explain(*in); !slices.Equal(again.Chain, r.Chain) {
+	if again := Find(*in); !slices.Equal(again.Chain, r.Chain) {
 		t.Errorf("chains of one input = %+v and %+v", r.Chain, again.Chain)
 	}
 }

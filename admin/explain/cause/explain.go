@@ -1,4 +1,4 @@
-package explain
+package cause
 
 import (
 	"fmt"
@@ -42,8 +42,8 @@ var checks = []func(*walk){
 	checkImport, checkEndpoints, checkSelection, checkQuestion, checkServers, checkReplicas, checkResolvers, checkPods,
 }
 
-// Explain walks the chain.
-func Explain(in Input) Report {
+// Find walks the chain.
+func Find(in Input) Report {
 	in.Zone = strings.ToLower(strings.Trim(in.Zone, "."))
 	t, bad := parse(in.Name, in.Zone)
 	if bad == nil {

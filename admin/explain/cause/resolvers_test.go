@@ -1,4 +1,4 @@
-package explain
+package cause
 
 import (
 	"net/netip"
@@ -132,7 +132,7 @@ func TestPods(t *testing.T) {
 // wantStep fails the test unless the verdict has the code and a step begins so.
 func wantStep(t *testing.T, in *Input, code reason.Code, step string) {
 	t.Helper()
-	r := Explain(*in)
+	r := Find(*in)
 	if r.Verdict.Code != code {
 		t.Errorf("verdict %+v, want %s", r.Verdict, code)
 	}

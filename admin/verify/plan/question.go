@@ -1,4 +1,4 @@
-package verify
+package plan
 
 import (
 	"fmt"
@@ -7,7 +7,7 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/clusterset-dns/clusterset/admin/explain"
+	"github.com/clusterset-dns/clusterset/admin/explain/cause"
 	"github.com/clusterset-dns/clusterset/api/reason"
 )
 
@@ -54,7 +54,7 @@ func (a Answer) Worked() bool {
 }
 
 // Judge evaluates a reply of DNS.
-func (q Question) Judge(r explain.Reply) Outcome {
+func (q Question) Judge(r cause.Reply) Outcome {
 	if code, evidence := r.Fault(q.Zone); code != "" {
 		return Outcome{code, evidence}
 	}

@@ -1,4 +1,4 @@
-// Package explain finds out why a name does not resolve, or that it does, from what package admin has read of a
+// Package cause finds out why a name does not resolve, or that it does, from what package admin has read of a
 // cluster, of its broker and of DNS servers (docs/spec/explain.md). It is pure: values in, a value out, no client and
 // no clock.
 //
@@ -14,4 +14,4 @@
 // The chain follows the way of a change from an export to an answer, so that the first wrong step is the cause, and its
 // effects are not reported in its place. A fault need not be the cause: a member of three with an expired heartbeat
 // does not explain an empty answer. Such a fault is a warning, and the verdict only if there is no other.
-package explain
+package cause

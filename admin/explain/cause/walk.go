@@ -1,4 +1,4 @@
-package explain
+package cause
 
 import (
 	"slices"
@@ -10,7 +10,7 @@ import (
 	"github.com/clusterset-dns/clusterset/resolver"
 )
 
-// A walk is one call of [Explain]: what follows from the input, and the chain that the checks add to.
+// A walk is one call of [Find]: what follows from the input, and the chain that the checks add to.
 type walk struct {
 	chain
 	in        *Input

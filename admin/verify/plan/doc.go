@@ -1,6 +1,6 @@
-// Package verify plans what "clusterset verify" checks between the members of a clusterset, and decides from the
+// Package plan plans what "clusterset verify" checks between the members of a clusterset, and decides from the
 // results which layer is at fault: Pods, controllers, DNS or the network (docs/spec/operations.md 7). It is pure.
-package verify
+package plan
 
 import (
 	"github.com/clusterset-dns/clusterset/api/reason"

@@ -1,4 +1,4 @@
-package verify
+package plan
 
 import (
 	"fmt"
@@ -8,7 +8,7 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/clusterset-dns/clusterset/admin/explain"
+	"github.com/clusterset-dns/clusterset/admin/explain/cause"
 	"github.com/clusterset-dns/clusterset/api/reason"
 )
 
@@ -152,14 +152,14 @@ func TestJudge(t *testing.T) {
 }
 
 func TestReply(t *testing.T) {
-	here := func(rcode int, values ...string) explain.Reply {
-		return explain.Reply{Asked: true, Rcode: rcode, Zone: "clusterset.local", Values: values}
+	here := func(rcode int, values ...string) cause.Reply {
+		return cause.Reply{Asked: true, Rcode: rcode, Zone: "clusterset.local", Values: values}
 	}
 	for _, tt := range []struct {
 		name  string
 		want  []string
 		gone  bool
-		reply explain.Reply
+		reply cause.Reply
 		code  reason.Code
 	}{
 		{"the address", []string{"10.0.0.1"}, false, here(dns.RcodeSuccess, "10.0.0.1"), ""},
@@ -169,12 +169,12 @@ func TestReply(t *testing.T) {
 		{"the address lacks", []string{"10.0.0.1"}, false, here(dns.RcodeSuccess), reason.DNSLacksName},
 		{"another address", []string{"10.0.0.1"}, false, here(dns.RcodeSuccess, "10.0.0.1", "10.9.0.1"),
 			reason.DNSOtherAnswer},
-		{"another zone", []string{"10.0.0.1"}, false, explain.Reply{Asked: true, Rcode: dns.RcodeNameError, Zone: ""},
+		{"another zone", []string{"10.0.0.1"}, false, cause.Reply{Asked: true, Rcode: dns.RcodeNameError, Zone: ""},
 			reason.DNSNotWired},
-		{"no reply", nil, false, explain.Reply{Asked: true, Failure: "timeout"}, reason.DNSUnreachable},
+		{"no reply", nil, false, cause.Reply{Asked: true, Failure: "timeout"}, reason.DNSUnreachable},
 		{"SERVFAIL", nil, false, here(dns.RcodeServerFailure), reason.DNSFailure},
 		{"gone", nil, true, here(dns.RcodeNameError), ""},
-		{"gone without a name server", nil, true, explain.Reply{Asked: true, Failure: "timeout"}, reason.DNSUnreachable},
+		{"gone without a name server", nil, true, cause.Reply{Asked: true, Failure: "timeout"}, reason.DNSUnreachable},
 		{"still there", nil, true, here(dns.RcodeSuccess, "10.0.0.1"), reason.DNSNotWithdrawn},
 	} {
 		got := Question{Zone: "clusterset.local", Want: tt.want, Gone: tt.gone}.Judge(tt.reply)
