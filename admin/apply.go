@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
+	"github.com/clusterset-dns/clusterset/admin/read"
 	"github.com/clusterset-dns/clusterset/admin/wiring"
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
@@ -22,13 +23,13 @@ import (
 
 // A writer writes to one of the API servers of an operation, and reports each step.
 type writer struct {
-	*cluster
+	*read.Cluster
 	options WriteOptions
 }
 
 // openWriter does not contact the API server.
-func openWriter(role Role, config *rest.Config, o WriteOptions) (*writer, error) {
-	c, err := open(role, config)
+func openWriter(role read.Role, config *rest.Config, o WriteOptions) (*writer, error) {
+	c, err := read.Open(role, config)
 	return &writer{c, o}, err
 }
 
@@ -42,7 +43,7 @@ func (c *writer) reportDiff(o *unstructured.Unstructured, action Action, note, d
 	}
 	kind := o.GroupVersionKind()
 	c.options.Report(Step{
-		Cluster: c.role, Action: action, Group: kind.Group, Kind: kind.Kind,
+		Cluster: c.Role, Action: action, Group: kind.Group, Kind: kind.Kind,
 		Namespace: o.GetNamespace(), Name: cmp.Or(o.GetName(), "*"), Note: note, Diff: diff,
 	})
 }
@@ -51,18 +52,18 @@ func (c *writer) reportDiff(o *unstructured.Unstructured, action Action, note, d
 // object without the label of managed objects: apply then returns an error.
 func (c *writer) apply(ctx context.Context, desired *unstructured.Unstructured,
 	note string) (*unstructured.Unstructured, error) {
-	before, err := c.find(ctx, desired)
+	before, err := c.Find(ctx, desired)
 	if err != nil {
 		return nil, err
 	}
-	if before != nil && isManaged(desired) && !isManaged(before) {
+	if before != nil && read.IsManaged(desired) && !read.IsManaged(before) {
 		return nil, fmt.Errorf(
 			"%s: %s exists and is not managed by clusterset (it lacks the label %s=%s): want it deleted or renamed",
-			c.role, describe(desired), broker.LabelManagedBy, broker.ManagedBy)
+			c.Role, read.Describe(desired), broker.LabelManagedBy, broker.ManagedBy)
 	}
 	after, err := c.send(ctx, desired, before)
 	if err != nil {
-		return nil, fmt.Errorf("%s: apply %s: %w", c.role, describe(desired), err)
+		return nil, fmt.Errorf("%s: apply %s: %w", c.Role, read.Describe(desired), err)
 	}
 	switch {
 	case before == nil:
@@ -91,7 +92,7 @@ func (c *writer) send(ctx context.Context, desired, before *unstructured.Unstruc
 	options := metav1.ApplyOptions{FieldManager: wellknown.ManagerJoin, Force: true}
 	switch c.options.DryRun {
 	case DryRunClient:
-		if before != nil && covers(before.Object, desired.Object) && keepsMemberSpec(before, desired) {
+		if before != nil && read.Covers(before.Object, desired.Object) && keepsMemberSpec(before, desired) {
 			return before, nil
 		}
 		return desired, nil
@@ -100,7 +101,7 @@ func (c *writer) send(ctx context.Context, desired, before *unstructured.Unstruc
 	}
 	var after *unstructured.Unstructured
 	err := c.retryPolicies(ctx, func() (err error) {
-		after, err = c.resource(desired).Apply(ctx, desired.GetName(), desired, options)
+		after, err = c.Resource(desired).Apply(ctx, desired.GetName(), desired, options)
 		return err
 	})
 	if c.options.DryRun == DryRunServer && before == nil && apierrors.IsNotFound(err) {
@@ -112,7 +113,7 @@ func (c *writer) send(ctx context.Context, desired, before *unstructured.Unstruc
 
 // createIfMissing applies an object only if it does not exist.
 func (c *writer) createIfMissing(ctx context.Context, o *unstructured.Unstructured) error {
-	existing, err := c.find(ctx, o)
+	existing, err := c.Find(ctx, o)
 	if err != nil {
 		return err
 	}
@@ -121,7 +122,7 @@ func (c *writer) createIfMissing(ctx context.Context, o *unstructured.Unstructur
 		return err
 	}
 	if existing.GetDeletionTimestamp() != nil {
-		return fmt.Errorf("%s: %s is being deleted: run this again when it is gone", c.role, describe(o))
+		return fmt.Errorf("%s: %s is being deleted: run this again when it is gone", c.Role, read.Describe(o))
 	}
 	c.report(o, Unchanged, "")
 	return nil
@@ -130,7 +131,7 @@ func (c *writer) createIfMissing(ctx context.Context, o *unstructured.Unstructur
 // remove deletes an object if it exists and, where o is a managed object, is managed too. It reports whether it deleted
 // one.
 func (c *writer) remove(ctx context.Context, o *unstructured.Unstructured) (bool, error) {
-	found, err := c.find(ctx, o)
+	found, err := c.Find(ctx, o)
 	if err != nil {
 		return false, err
 	}
@@ -138,7 +139,7 @@ func (c *writer) remove(ctx context.Context, o *unstructured.Unstructured) (bool
 		c.report(o, Unchanged, "not found")
 		return false, nil
 	}
-	if isManaged(o) && !isManaged(found) {
+	if read.IsManaged(o) && !read.IsManaged(found) {
 		c.report(o, Unchanged, "not managed by clusterset")
 		return false, nil
 	}
@@ -167,15 +168,15 @@ func (c *writer) tryDelete(ctx context.Context, o *unstructured.Unstructured) er
 	case DryRunServer:
 		options.DryRun = []string{metav1.DryRunAll}
 	}
-	err := c.retryPolicies(ctx, func() error { return c.resource(o).Delete(ctx, o.GetName(), options) })
+	err := c.retryPolicies(ctx, func() error { return c.Resource(o).Delete(ctx, o.GetName(), options) })
 	if apierrors.IsNotFound(err) && o.GetNamespace() != "" && c.options.DryRun == DryRunNone {
-		if left, findErr := c.find(ctx, o); findErr != nil || left != nil && left.GetUID() == uid {
-			return cmp.Or(findErr, fmt.Errorf("%s: delete %s: %w", c.role, describe(o), errNoNamespace))
+		if left, findErr := c.Find(ctx, o); findErr != nil || left != nil && left.GetUID() == uid {
+			return cmp.Or(findErr, fmt.Errorf("%s: delete %s: %w", c.Role, read.Describe(o), errNoNamespace))
 		}
 	}
 	// A conflict means that the object is gone and another one with its name exists.
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-		return fmt.Errorf("%s: delete %s: %w", c.role, describe(o), err)
+		return fmt.Errorf("%s: delete %s: %w", c.Role, read.Describe(o), err)
 	}
 	c.report(o, Deleted, "")
 	return nil
@@ -187,20 +188,20 @@ var errNoNamespace = errors.New("its namespace does not exist, and an admission 
 
 // deleteAll deletes all objects of a kind in a namespace, with one request.
 func (c *writer) deleteAll(ctx context.Context, of *unstructured.Unstructured) error {
-	all, err := c.resource(of).List(ctx, metav1.ListOptions{})
+	all, err := c.Resource(of).List(ctx, metav1.ListOptions{})
 	if apierrors.IsNotFound(err) || err == nil && len(all.Items) == 0 {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("%s: list %s: %w", c.role, describe(of), err)
+		return fmt.Errorf("%s: list %s: %w", c.Role, read.Describe(of), err)
 	}
 	var options metav1.DeleteOptions
 	if c.options.DryRun == DryRunServer {
 		options.DryRun = []string{metav1.DryRunAll}
 	}
 	if c.options.DryRun != DryRunClient {
-		if err := c.resource(of).DeleteCollection(ctx, options, metav1.ListOptions{}); err != nil {
-			return fmt.Errorf("%s: delete all %s: %w", c.role, describe(of), err)
+		if err := c.Resource(of).DeleteCollection(ctx, options, metav1.ListOptions{}); err != nil {
+			return fmt.Errorf("%s: delete all %s: %w", c.Role, read.Describe(of), err)
 		}
 	}
 	c.report(of, Deleted, strconv.Itoa(len(all.Items)))

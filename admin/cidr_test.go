@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/clusterset-dns/clusterset/admin/read"
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
@@ -96,11 +97,11 @@ func TestObjectsInOrder(t *testing.T) {
 	for _, o := range a.Objects() {
 		u := toUnstructured(o)
 		kinds = append(kinds, u.GetKind())
-		if u.GetKind() != "Member" && !isManaged(u) {
-			t.Errorf("%s lacks the label of managed objects", describe(u))
+		if u.GetKind() != "Member" && !read.IsManaged(u) {
+			t.Errorf("%s lacks the label of managed objects", read.Describe(u))
 		}
 		if _, ok := u.Object["status"]; ok {
-			t.Errorf("%s has a status", describe(u))
+			t.Errorf("%s has a status", read.Describe(u))
 		}
 	}
 	want := []string{
@@ -211,7 +212,7 @@ func TestJoinRestoredBroker(t *testing.T) {
 	} {
 		own := tt.own
 		own.UID = "this"
-		in := joinInput{local: localState{uid: "this"}}
+		in := joinInput{local: read.Local{UID: "this"}}
 		in.options.Now, in.options.VIPCIDR = func() time.Time { return now }, tt.requested
 		in.noted.Members = map[string]wellknown.NotedMember{"this": own, "other": {VIPCIDR: tt.other}}
 		if !tt.lost {

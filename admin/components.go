@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/clusterset-dns/clusterset/admin/read"
 )
 
 // A Component is a part of what runs in a member, which [Join] installs (docs/spec/install.md 2).
@@ -38,8 +40,8 @@ func formatComponents(all []Component) string {
 }
 
 // chosenComponents returns those that the last join of the cluster installed, or else the default.
-func chosenComponents(ctx context.Context, c *cluster, namespace string) ([]Component, error) {
-	secret, err := c.secret(ctx, namespace)
+func chosenComponents(ctx context.Context, c *read.Cluster, namespace string) ([]Component, error) {
+	secret, err := c.Secret(ctx, namespace)
 	if err != nil || secret == nil || secret.Annotations[annotationComponents] == "" {
 		return DefaultComponents(), err
 	}

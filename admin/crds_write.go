@@ -10,18 +10,19 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/clusterset-dns/clusterset/admin/read"
 	"github.com/clusterset-dns/clusterset/deploy"
 )
 
 // applyNewer applies objects of the set, except those that exist in a newer version.
 func (c *writer) applyNewer(ctx context.Context, objects []*unstructured.Unstructured) error {
 	for _, o := range objects {
-		existing, err := c.find(ctx, o)
+		existing, err := c.Find(ctx, o)
 		if err != nil {
 			return err
 		}
-		if existing != nil && versionOf(existing) > deploy.Version {
-			c.report(o, Unchanged, fmt.Sprintf("of the newer version %d", versionOf(existing)))
+		if existing != nil && read.VersionOf(existing) > deploy.Version {
+			c.report(o, Unchanged, fmt.Sprintf("of the newer version %d", read.VersionOf(existing)))
 			continue
 		}
 		if _, err := c.apply(ctx, o, ""); err != nil {
@@ -35,7 +36,7 @@ func (c *writer) applyNewer(ctx context.Context, objects []*unstructured.Unstruc
 // them.
 func (c *writer) install(ctx context.Context, crds []*unstructured.Unstructured, update bool) error {
 	for _, d := range crds {
-		existing, err := c.find(ctx, d)
+		existing, err := c.Find(ctx, d)
 		if err != nil {
 			return err
 		}
@@ -54,7 +55,7 @@ func (c *writer) install(ctx context.Context, crds []*unstructured.Unstructured,
 		err := c.options.waitUntil(ctx, "the API server serves CRD "+d.GetName(),
 			func(ctx context.Context) (bool, error) { return c.serves(ctx, d) })
 		if err != nil {
-			return fmt.Errorf("%s: %w", c.role, err)
+			return fmt.Errorf("%s: %w", c.Role, err)
 		}
 	}
 	return nil
@@ -62,14 +63,14 @@ func (c *writer) install(ctx context.Context, crds []*unstructured.Unstructured,
 
 // serves reports whether objects of every served version of a CRD can be read.
 func (c *writer) serves(ctx context.Context, definition *unstructured.Unstructured) (bool, error) {
-	existing, err := c.find(ctx, definition)
+	existing, err := c.Find(ctx, definition)
 	if err != nil || existing == nil || !isEstablished(existing) {
 		return false, err
 	}
-	resource := schema.GroupResource{Group: stringAt(existing, "spec", "group"),
-		Resource: stringAt(existing, "spec", "names", "plural")}
-	for _, version := range servedVersions(existing) {
-		_, err := c.client.Resource(resource.WithVersion(version)).List(ctx, metav1.ListOptions{Limit: 1})
+	resource := schema.GroupResource{Group: read.StringAt(existing, "spec", "group"),
+		Resource: read.StringAt(existing, "spec", "names", "plural")}
+	for _, version := range read.ServedVersions(existing) {
+		_, err := c.Client.Resource(resource.WithVersion(version)).List(ctx, metav1.ListOptions{Limit: 1})
 		if apierrors.IsNotFound(err) || apierrors.IsServiceUnavailable(err) {
 			return false, nil
 		}

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/clusterset-dns/clusterset/admin/read"
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/apiserver"
@@ -107,7 +108,7 @@ func (want credential) fits(token string) bool {
 // writeCredential writes the Secret and returns when its token expires, zero in a dry run. It keeps a token that fits
 // and that the broker accepts, and otherwise requests one (docs/spec/controller.md 2.4).
 func writeCredential(ctx context.Context, c, onBroker *writer, want credential) (time.Time, error) {
-	old, err := c.secret(ctx, want.namespace)
+	old, err := c.Secret(ctx, want.namespace)
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -118,11 +119,11 @@ func writeCredential(ctx context.Context, c, onBroker *writer, want credential) 
 	token := string(old.Data[broker.KeyToken])
 	keep := want.fits(token)
 	if keep {
-		if keep, err = accepts(ctx, onBroker.cluster, token); err != nil {
+		if keep, err = accepts(ctx, onBroker.Cluster, token); err != nil {
 			return time.Time{}, err
 		}
 	}
-	if keep && string(old.Data[broker.KeyKubeconfig]) == string(want.kubeconfig) && isManaged(old) &&
+	if keep && string(old.Data[broker.KeyKubeconfig]) == string(want.kubeconfig) && read.IsManaged(old) &&
 		old.Annotations[annotationComponents] == want.components {
 		c.report(toUnstructured(old), Unchanged, "the token is valid")
 		t, err := apiserver.ParseToken(token)
@@ -133,7 +134,7 @@ func writeCredential(ctx context.Context, c, onBroker *writer, want credential) 
 		return time.Time{}, nil
 	}
 	if !keep {
-		request, err := requestToken(ctx, onBroker.cluster, want.account, want.life)
+		request, err := requestToken(ctx, onBroker.Cluster, want.account, want.life)
 		if err != nil {
 			return time.Time{}, err
 		}
@@ -151,21 +152,21 @@ func writeCredential(ctx context.Context, c, onBroker *writer, want credential) 
 
 // accepts asks the API server whether it accepts a token, over the connection of the administrator: the cluster alone
 // may reach the address in its kubeconfig.
-func accepts(ctx context.Context, c *cluster, token string) (bool, error) {
+func accepts(ctx context.Context, c *read.Cluster, token string) (bool, error) {
 	review := toUnstructured(&authv1.TokenReview{
 		TypeMeta: typeMeta("authentication.k8s.io/v1", "TokenReview"), Spec: authv1.TokenReviewSpec{Token: token},
 	})
-	response, err := c.client.Resource(authv1.SchemeGroupVersion.WithResource("tokenreviews")).
+	response, err := c.Client.Resource(authv1.SchemeGroupVersion.WithResource("tokenreviews")).
 		Create(ctx, review, metav1.CreateOptions{FieldManager: wellknown.ManagerJoin})
 	if err != nil {
-		return false, fmt.Errorf("%s: review the token of the member: %w", c.role, err)
+		return false, fmt.Errorf("%s: review the token of the member: %w", c.Role, err)
 	}
 	authenticated, _, err := unstructured.NestedBool(response.Object, "status", "authenticated")
 	return authenticated, err
 }
 
 // requestToken returns the request as the API server completed it.
-func requestToken(ctx context.Context, c *cluster, account *corev1.ServiceAccount,
+func requestToken(ctx context.Context, c *read.Cluster, account *corev1.ServiceAccount,
 	life time.Duration) (*authv1.TokenRequest, error) {
 	seconds := int64(life / time.Second)
 	request := toUnstructured(&authv1.TokenRequest{
@@ -173,15 +174,15 @@ func requestToken(ctx context.Context, c *cluster, account *corev1.ServiceAccoun
 		ObjectMeta: metav1.ObjectMeta{Namespace: account.Namespace, Name: account.Name},
 		Spec:       authv1.TokenRequestSpec{ExpirationSeconds: &seconds},
 	})
-	response, err := c.client.Resource(corev1.SchemeGroupVersion.WithResource("serviceaccounts")).Namespace(
+	response, err := c.Client.Resource(corev1.SchemeGroupVersion.WithResource("serviceaccounts")).Namespace(
 		account.Namespace).
 		Create(ctx, request, metav1.CreateOptions{FieldManager: wellknown.ManagerJoin}, "token")
 	if err != nil {
-		return nil, fmt.Errorf("%s: request a token for ServiceAccount %s/%s: %w", c.role, account.Namespace, account.Name, err)
+		return nil, fmt.Errorf("%s: request a token for ServiceAccount %s/%s: %w", c.Role, account.Namespace, account.Name, err)
 	}
 	r := &authv1.TokenRequest{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(response.Object, r); err != nil {
-		return nil, fmt.Errorf("%s: request a token for ServiceAccount %s/%s: %w", c.role, account.Namespace, account.Name, err)
+		return nil, fmt.Errorf("%s: request a token for ServiceAccount %s/%s: %w", c.Role, account.Namespace, account.Name, err)
 	}
 	return r, nil
 }

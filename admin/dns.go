@@ -8,6 +8,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/retry"
 
+	"github.com/clusterset-dns/clusterset/admin/read"
 	"github.com/clusterset-dns/clusterset/admin/wiring"
 )
 
@@ -95,7 +96,7 @@ func openWirer(ctx context.Context, member *rest.Config, o DNSOptions) (*wirer, 
 	if err := o.check(); err != nil {
 		return nil, DNSState{}, err
 	}
-	c, err := openWriter(RoleMember, member, o.WriteOptions)
+	c, err := openWriter(read.RoleMember, member, o.WriteOptions)
 	if err != nil {
 		return nil, DNSState{}, err
 	}
@@ -118,7 +119,7 @@ func (w *wirer) ready(ctx context.Context, s *DNSState) error {
 	addresses := s.Server.Addresses
 	return w.o.waitFor(ctx, w.o.Timeout, "Service "+s.Server.Service+" has a ready endpoint",
 		func(ctx context.Context) (bool, error) {
-			server, err := readServer(ctx, w.cluster, w.o.Service)
+			server, err := readServer(ctx, w.Cluster, w.o.Service)
 			s.Server, s.Server.Addresses = server, addresses
 			return server.Ready, err
 		})
@@ -182,12 +183,12 @@ func (w *wirer) edit(ctx context.Context, s DNSState, which func(*wiring.Resolve
 			r = now.Resolvers[i]
 			e := which(&r)
 			// Two resolvers may read one ConfigMap. A dry run does not change what the second one reads.
-			if e == nil || written[describe(e.Object())] {
+			if e == nil || written[read.Describe(e.Object())] {
 				return nil
 			}
-			changed, written[describe(e.Object())] = true, true
+			changed, written[read.Describe(e.Object())] = true, true
 			if err := w.write(ctx, e); err != nil {
-				changed, written[describe(e.Object())] = false, false
+				changed, written[read.Describe(e.Object())] = false, false
 				return err
 			}
 			return nil

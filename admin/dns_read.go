@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/clusterset-dns/clusterset/admin/read"
 	"github.com/clusterset-dns/clusterset/admin/wiring"
 	"github.com/clusterset-dns/clusterset/api/broker"
 )
@@ -46,56 +47,56 @@ type wirer struct {
 // state reads the cluster. It asks nothing.
 func (w *wirer) state(ctx context.Context) (DNSState, error) {
 	s := DNSState{Zone: w.o.Zone, Problems: []string{}, Warnings: []string{}}
-	w.skipped = nil
+	w.Skipped = nil
 	objects, err := w.objects(ctx)
 	if err != nil {
 		return s, err
 	}
-	if s.Server, err = readServer(ctx, w.cluster, w.o.Service); err != nil {
+	if s.Server, err = readServer(ctx, w.Cluster, w.o.Service); err != nil {
 		return s, err
 	}
 	s.Server.Addresses = objects.Reachable(s.Server.Addresses)
 	s.Resolvers = wiring.Find(objects, wiring.Desired{Zone: w.o.Zone, Addresses: s.Server.Addresses,
 		InProcess: w.o.InProcess})
-	s.Warnings = append(s.Warnings, w.skipped...)
+	s.Warnings = append(s.Warnings, w.Skipped...)
 	s.Kubelet = objects.Kubelet()
 	return s, nil
 }
 
 // objects reads what package wiring looks at.
 func (w *wirer) objects(ctx context.Context) (o wiring.Objects, err error) {
-	o.OpenShift, err = w.find(ctx, object(openShiftDNS, "", "default"))
+	o.OpenShift, err = w.Find(ctx, read.Object(read.OpenShiftDNS, "", "default"))
 	switch {
 	case apierrors.IsForbidden(err):
 		// Other clusters do not have this kind, and a user needs no right to it there.
-		w.skipped = append(w.skipped, "if this is OpenShift: "+err.Error())
+		w.Skipped = append(w.Skipped, "if this is OpenShift: "+err.Error())
 	case err != nil || o.OpenShift != nil:
 		return o, err
 	}
 	in := w.o.Namespace
-	services, err := w.listObjects(ctx, services, in, "")
+	services, err := w.ListObjects(ctx, read.Services, in, "")
 	if err != nil {
 		return o, err
 	}
-	deployments, err := w.listObjects(ctx, deployments, in, "")
+	deployments, err := w.ListObjects(ctx, read.Deployments, in, "")
 	if err != nil {
 		return o, err
 	}
-	daemonSets, err := w.listObjects(ctx, appsv1.SchemeGroupVersion.WithResource("daemonsets"), in, "")
+	daemonSets, err := w.ListObjects(ctx, appsv1.SchemeGroupVersion.WithResource("daemonsets"), in, "")
 	if err != nil {
 		return o, err
 	}
-	o.Services, o.Deployments = decode[corev1.Service](w.cluster, services),
-		decode[appsv1.Deployment](w.cluster, deployments)
-	o.DaemonSets = decode[appsv1.DaemonSet](w.cluster, daemonSets)
-	o.ConfigMaps, err = w.listObjects(ctx, corev1.SchemeGroupVersion.WithResource("configmaps"), in, "")
+	o.Services, o.Deployments = read.Decode[corev1.Service](w.Cluster, services),
+		read.Decode[appsv1.Deployment](w.Cluster, deployments)
+	o.DaemonSets = read.Decode[appsv1.DaemonSet](w.Cluster, daemonSets)
+	o.ConfigMaps, err = w.ListObjects(ctx, corev1.SchemeGroupVersion.WithResource("configmaps"), in, "")
 	return o, err
 }
 
 // readServer reads the Service of the DNS server, and whether it has an endpoint.
-func readServer(ctx context.Context, c *cluster, name types.NamespacedName) (DNSServer, error) {
+func readServer(ctx context.Context, c *read.Cluster, name types.NamespacedName) (DNSServer, error) {
 	s := DNSServer{Service: name.String(), Addresses: []netip.Addr{}}
-	service, err := as[corev1.Service](ctx, c, corev1.SchemeGroupVersion.WithKind("Service"), name.Namespace, name.Name)
+	service, err := read.As[corev1.Service](ctx, c, corev1.SchemeGroupVersion.WithKind("Service"), name.Namespace, name.Name)
 	if err != nil {
 		return s, err
 	}
@@ -113,12 +114,12 @@ func readServer(ctx context.Context, c *cluster, name types.NamespacedName) (DNS
 		s.Problem = "Service " + s.Service + " has no cluster IP: want one that the cluster's DNS server can forward to"
 		return s, nil
 	}
-	slices, err := c.listObjects(ctx, endpointSlices, service.Namespace,
+	slices, err := c.ListObjects(ctx, read.EndpointSlices, service.Namespace,
 		discoveryv1.LabelServiceName+"="+service.Name)
 	if err != nil {
 		return s, err
 	}
-	for _, slice := range decode[discoveryv1.EndpointSlice](c, slices) {
+	for _, slice := range read.Decode[discoveryv1.EndpointSlice](c, slices) {
 		for i := range slice.Endpoints {
 			if broker.IsReady(slice.Endpoints[i].Conditions) {
 				s.Ready = true

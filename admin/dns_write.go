@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/clusterset-dns/clusterset/admin/read"
 	"github.com/clusterset-dns/clusterset/admin/wiring"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 )
@@ -24,7 +25,7 @@ func changedMeanwhile(err error) bool {
 // write makes an edit. It fails if the object is not the one that the edit was made from.
 func (w *wirer) write(ctx context.Context, e *wiring.Edit) error {
 	o, dry := e.Object(), w.dryRun()
-	r := w.resource(o)
+	r := w.Resource(o)
 	action, send := Updated, func() error {
 		_, err := r.Update(ctx, e.After, metav1.UpdateOptions{FieldManager: wellknown.ManagerDNS, DryRun: dry})
 		return err
@@ -44,7 +45,7 @@ func (w *wirer) write(ctx context.Context, e *wiring.Edit) error {
 	}
 	if w.options.DryRun != DryRunClient {
 		if err := send(); err != nil {
-			return fmt.Errorf("%s: write %s: %w", w.role, describe(o), err)
+			return fmt.Errorf("%s: write %s: %w", w.Role, read.Describe(o), err)
 		}
 	}
 	w.report(o, action, e.Field)
@@ -70,7 +71,7 @@ func (w *wirer) restart(ctx context.Context, workload string) (left []string, er
 			workload, w.o.Namespace, workload)}, nil
 	}
 	kind, name, _ := strings.Cut(workload, "/")
-	o := object(appsv1.SchemeGroupVersion.WithKind(map[string]string{"deployment": "Deployment",
+	o := read.Object(appsv1.SchemeGroupVersion.WithKind(map[string]string{"deployment": "Deployment",
 		"daemonset": "DaemonSet"}[kind]), w.o.Namespace, name)
 	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"template": map[string]any{"metadata": map[string]any{
 		"annotations": map[string]any{restartedAt: w.o.Now().UTC().Format(time.RFC3339)},
@@ -79,11 +80,11 @@ func (w *wirer) restart(ctx context.Context, workload string) (left []string, er
 		return nil, err
 	}
 	if w.options.DryRun != DryRunClient {
-		_, err = w.resource(o).Patch(ctx, name, types.MergePatchType, patch,
+		_, err = w.Resource(o).Patch(ctx, name, types.MergePatchType, patch,
 			metav1.PatchOptions{FieldManager: wellknown.ManagerDNS, DryRun: w.dryRun()})
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: restart %s: %w", w.role, describe(o), err)
+		return nil, fmt.Errorf("%s: restart %s: %w", w.Role, read.Describe(o), err)
 	}
 	w.report(o, Updated, "its Pods are started anew")
 	return nil, nil

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
+	"github.com/clusterset-dns/clusterset/admin/read"
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
@@ -151,7 +152,7 @@ func snapshot(t *testing.T, show func(*unstructured.Unstructured) string,
 			}
 			for j := range objects.Items {
 				o := &objects.Items[j]
-				if isMarked(o) {
+				if read.IsMarked(o) {
 					continue
 				}
 				// The API server creates objects of its own there, at any time.

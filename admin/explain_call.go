@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/clusterset-dns/clusterset/admin/explain/cause"
+	"github.com/clusterset-dns/clusterset/admin/read"
 )
 
 // Explain finds out why a name does not resolve in a member, or that it does (docs/spec/explain.md). Without onBroker,
@@ -21,11 +22,11 @@ func Explain(ctx context.Context, onBroker, onMember *rest.Config, o ExplainOpti
 	}
 	in := cause.Input{Name: o.Name, Type: o.Type, Zone: strings.ToLower(strings.Trim(o.Zone, ".")), TTL: o.TTL,
 		Namespace: o.Namespace}
-	here, err := openWithin(onMember, o.Timeout, grantsMember)
+	here, err := read.OpenWithin(onMember, o.Timeout, grantsMember)
 	if err != nil {
 		return cause.Report{}, fmt.Errorf("member: %w", err)
 	}
-	parallel(func() { login(ctx, onMember) }, func() { login(ctx, onBroker) })()
+	read.Parallel(func() { login(ctx, onMember) }, func() { login(ctx, onBroker) })()
 	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
 	all := []func(){func() { in.Servers = askServers(ctx, o) }, func() { in.Wiring = readWiring(ctx, onMember, o) },
@@ -34,11 +35,11 @@ func Explain(ctx context.Context, onBroker, onMember *rest.Config, o ExplainOpti
 		}}
 	var credential cause.Read[cause.Credential]
 	if service, ok := cause.Locate(in.Name, in.Zone); ok {
-		all = append(all, func() { in.Here = here.readCluster(ctx, service, o.Namespace) }, func() {
+		all = append(all, func() { in.Here = here.Member(ctx, service, o.Namespace) }, func() {
 			credential, in.Broker, err = readHub(ctx, here, onBroker, service, o)
 		})
 	}
-	parallel(all...)()
+	read.Parallel(all...)()
 	if err != nil {
 		return cause.Report{}, fmt.Errorf("broker: %w", err)
 	}
@@ -65,21 +66,21 @@ func login(ctx context.Context, config *rest.Config) {
 
 // readHub reads the broker with a configuration or, if that is nil, with the credential of the cluster.
 func readHub(
-	ctx context.Context, here *cluster, onBroker *rest.Config, service cause.Target, o ExplainOptions,
+	ctx context.Context, here *read.Cluster, onBroker *rest.Config, service cause.Target, o ExplainOptions,
 ) (cause.Read[cause.Credential], cause.Broker, error) {
 	var b cause.Broker
 	var err error
 	from := func(config *rest.Config, grants string) {
-		var hub *cluster
-		if hub, err = openWithin(config, o.Timeout, grants); err == nil {
-			b = hub.readBroker(ctx, service)
+		var hub *read.Cluster
+		if hub, err = read.OpenWithin(config, o.Timeout, grants); err == nil {
+			b = hub.Broker(ctx, service)
 		}
 	}
 	wait := func() {}
 	if onBroker != nil {
-		wait = parallel(func() { from(onBroker, grantsBroker) })
+		wait = read.Parallel(func() { from(onBroker, grantsBroker) })
 	}
-	credential, config := here.readCredential(ctx, o.Namespace)
+	credential, config := here.Credential(ctx, o.Namespace)
 	if onBroker == nil && config != nil {
 		from(config, grantsCredential)
 	}

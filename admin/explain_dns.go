@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/clusterset-dns/clusterset/admin/explain/cause"
+	"github.com/clusterset-dns/clusterset/admin/read"
 	"github.com/clusterset-dns/clusterset/admin/wiring"
 	"github.com/clusterset-dns/clusterset/api/logging"
 	"github.com/clusterset-dns/clusterset/api/reason"
@@ -56,7 +57,7 @@ func askServers(ctx context.Context, o ExplainOptions) []cause.Server {
 			func() { servers[i].UDP = askOnce(ctx, "udp", address, o) },
 			func() { servers[i].TCP = askOnce(ctx, "tcp", address, o) })
 	}
-	parallel(all...)()
+	read.Parallel(all...)()
 	return servers
 }
 

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/clusterset-dns/clusterset/admin/explain/cause"
+	"github.com/clusterset-dns/clusterset/admin/read"
 )
 
 var podProxy = schema.GroupVersionResource{Version: "v1", Resource: "pods/proxy"}
@@ -24,21 +25,21 @@ const replicaPause = 500 * time.Millisecond
 
 // readReplicas reads the state of the Pods behind the Service of the DNS server. Absent means that there is no such
 // Service.
-func readReplicas(ctx context.Context, c *cluster, o ExplainOptions) cause.Read[cause.Replicas] {
+func readReplicas(ctx context.Context, c *read.Cluster, o ExplainOptions) cause.Read[cause.Replicas] {
 	if o.DNSNamespace == "" {
 		return cause.Read[cause.Replicas]{}
 	}
 	unread := func(state cause.State, why string) cause.Read[cause.Replicas] {
 		return cause.Read[cause.Replicas]{State: state, Why: why}
 	}
-	service := readOne[corev1.Service](ctx, c, services, o.DNSService.Namespace, o.DNSService.Name)
+	service := read.One[corev1.Service](ctx, c, read.Services, o.DNSService.Namespace, o.DNSService.Name)
 	if service.State != cause.Present {
 		return unread(service.State, service.Why)
 	}
 	if len(service.Value.Spec.Selector) == 0 {
 		return unread(cause.Absent, "")
 	}
-	running, _ := readList[corev1.Pod](ctx, c, pods, o.DNSService.Namespace,
+	running, _ := read.Many[corev1.Pod](ctx, c, read.Pods, o.DNSService.Namespace,
 		metav1.ListOptions{LabelSelector: labels.SelectorFromSet(service.Value.Spec.Selector).String()})
 	if running.State != cause.Present {
 		return unread(running.State, running.Why)
@@ -59,7 +60,7 @@ func readReplicas(ctx context.Context, c *cluster, o ExplainOptions) cause.Read[
 }
 
 // readHashes asks all running Pods at once, through the API server.
-func readHashes(ctx context.Context, c *cluster, pods []corev1.Pod) cause.Read[cause.Replicas] {
+func readHashes(ctx context.Context, c *read.Cluster, pods []corev1.Pod) cause.Read[cause.Replicas] {
 	found := cause.Read[cause.Replicas]{State: cause.Present}
 	reads := make([]cause.Read[cause.Replica], len(pods))
 	var all []func()
@@ -68,7 +69,7 @@ func readHashes(ctx context.Context, c *cluster, pods []corev1.Pod) cause.Read[c
 			all = append(all, func() { reads[i] = readHash(ctx, c, &pods[i]) })
 		}
 	}
-	parallel(all...)()
+	read.Parallel(all...)()
 	for _, one := range reads {
 		switch one.State {
 		case cause.NotAsked:
@@ -81,14 +82,14 @@ func readHashes(ctx context.Context, c *cluster, pods []corev1.Pod) cause.Read[c
 	return found
 }
 
-func readHash(ctx context.Context, c *cluster, pod *corev1.Pod) cause.Read[cause.Replica] {
+func readHash(ctx context.Context, c *read.Cluster, pod *corev1.Pod) cause.Read[cause.Replica] {
 	port := metricsPort(pod)
 	if port == "" {
 		return cause.Read[cause.Replica]{}
 	}
-	text, err := c.core.Pods(pod.Namespace).ProxyGet("http", pod.Name, port, "/metrics", nil).DoRaw(ctx)
+	text, err := c.Core.Pods(pod.Namespace).ProxyGet("http", pod.Name, port, "/metrics", nil).DoRaw(ctx)
 	if err != nil {
-		read := unread[cause.Replica](c, err, "get", podProxy, pod.Namespace)
+		read := read.Unread[cause.Replica](c, err, "get", podProxy, pod.Namespace)
 		if read.State == cause.Absent || read.State == cause.NotInstalled {
 			read = cause.Read[cause.Replica]{} // the Pod is gone, or has no metrics
 		}

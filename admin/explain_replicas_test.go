@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/clusterset-dns/clusterset/admin/explain/cause"
+	"github.com/clusterset-dns/clusterset/admin/read"
 )
 
 // docs/spec/explain.md 1: the state of replicas is read from their metrics, through the API server. An API server of a
@@ -57,7 +58,7 @@ func TestReadReplicas(t *testing.T) {
 	config := &rest.Config{Host: server.URL}
 	o := ExplainDefaults()
 	read := func() cause.Read[cause.Replicas] {
-		c, err := openWithin(config, o.Timeout, grantsMember)
+		c, err := read.OpenWithin(config, o.Timeout, grantsMember)
 		if err != nil {
 			t.Fatal(err)
 		}

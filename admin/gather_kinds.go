@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/clusterset-dns/clusterset/admin/read"
 	"github.com/clusterset-dns/clusterset/api/about"
 	"github.com/clusterset-dns/clusterset/api/broker"
 )
@@ -32,8 +33,8 @@ type gathering struct {
 
 // gatherings returns the reads of a cluster, in this order: controller and dns are the namespaces of the controller and
 // of the cluster's DNS server.
-func gatherings(role Role, controller, dns string) []gathering {
-	if role == RoleBroker {
+func gatherings(role read.Role, controller, dns string) []gathering {
+	if role == read.RoleBroker {
 		return slices.Concat(brokerGatherings, bothGatherings)
 	}
 	all := slices.Concat(memberGatherings, bothGatherings)
@@ -69,7 +70,7 @@ var memberGatherings = []gathering{
 	{group: about.GroupName, resource: "clusterproperties", versions: []string{"v1beta1", "v1alpha1"}},
 	{resource: "nodes", versions: v1},
 	{group: "networking.k8s.io", resource: "servicecidrs", versions: []string{"v1", "v1beta1"}},
-	{group: openShiftDNS.Group, resource: "dnses", versions: v1, optional: true},
+	{group: read.OpenShiftDNS.Group, resource: "dnses", versions: v1, optional: true},
 }
 
 // dnsGatherings are read in the namespace of the cluster's DNS server.
@@ -107,14 +108,14 @@ func isNamedAfterUs(_ exportedServices, o *unstructured.Unstructured) bool {
 	return strings.HasPrefix(o.GetName(), "clusterset")
 }
 
-func isOurs(_ exportedServices, o *unstructured.Unstructured) bool { return isManaged(o) }
+func isOurs(_ exportedServices, o *unstructured.Unstructured) bool { return read.IsManaged(o) }
 
 func isHeartbeat(_ exportedServices, o *unstructured.Unstructured) bool {
 	return o.GetName() == broker.HeartbeatName
 }
 
 func isUsedCRD(_ exportedServices, o *unstructured.Unstructured) bool {
-	return slices.Contains([]string{mcsv1beta1.GroupName, about.GroupName, broker.GroupName}, stringAt(o, "spec", "group"))
+	return slices.Contains([]string{mcsv1beta1.GroupName, about.GroupName, broker.GroupName}, read.StringAt(o, "spec", "group"))
 }
 
 func isDNSConfig(_ exportedServices, o *unstructured.Unstructured) bool {
@@ -131,7 +132,7 @@ func isDNSService(_ exportedServices, o *unstructured.Unstructured) bool {
 }
 
 func isExportedOrOurs(exported exportedServices, o *unstructured.Unstructured) bool {
-	return isManaged(o) || exported[types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}]
+	return read.IsManaged(o) || exported[types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}]
 }
 
 func isSliceOfExportOrImport(exported exportedServices, o *unstructured.Unstructured) bool {

@@ -6,6 +6,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/clusterset-dns/clusterset/admin/read"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 )
 
@@ -32,7 +33,7 @@ func GatherDefaults() GatherOptions {
 // A GatherCluster is an API server to read.
 type GatherCluster struct {
 	Name   string // of the folder in the archive
-	Role   Role
+	Role   read.Role
 	Config *rest.Config
 }
 
@@ -63,9 +64,9 @@ func (i GatherIndex) Files() (n int) {
 
 // A GatheredServer is the part of an archive about a cluster.
 type GatheredServer struct {
-	Name       string   `json:"name"`
-	Role       Role     `json:"role"`
-	Kubernetes string   `json:"kubernetes,omitempty"` // version; empty if the API server did not answer
-	Files      int      `json:"files"`
-	Missing    []string `json:"missing"` // what could not be had, and why
+	Name       string    `json:"name"`
+	Role       read.Role `json:"role"`
+	Kubernetes string    `json:"kubernetes,omitempty"` // version; empty if the API server did not answer
+	Files      int       `json:"files"`
+	Missing    []string  `json:"missing"` // what could not be had, and why
 }

@@ -17,6 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
+	"github.com/clusterset-dns/clusterset/admin/read"
 	"github.com/clusterset-dns/clusterset/admin/redact"
 	"github.com/clusterset-dns/clusterset/api/logging"
 )
@@ -55,7 +56,7 @@ func (f gatheredFile) redacted(r redact.Redactor) []byte {
 // Failed reads are noted in state.Missing, and the rest is read. If connect fails, nothing else is tried: reader and
 // core are nil until then. files has the contents of the archive, and secret the values that it must not have.
 type gatherer struct {
-	*cluster
+	*read.Cluster
 	from    GatherCluster
 	options GatherOptions
 
@@ -92,19 +93,19 @@ func (g *gatherer) gather(ctx context.Context) {
 		g.readLogs(ctx, &g.pods[i])
 		g.readMetrics(ctx, &g.pods[i])
 	}
-	if g.from.Role == RoleMember {
+	if g.from.Role == read.RoleMember {
 		g.readStatus(ctx)
 	}
 }
 
 // connect asks for the version first: a server that does not answer is not asked for everything.
 func (g *gatherer) connect(ctx context.Context) (err error) {
-	if g.cluster, err = openWithin(g.from.Config, g.options.Timeout, ""); err != nil {
+	if g.Cluster, err = read.OpenWithin(g.from.Config, g.options.Timeout, ""); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, g.options.Timeout)
 	defer cancel()
-	text, err := g.core.RESTClient().Get().AbsPath("/version").DoRaw(ctx)
+	text, err := g.Core.RESTClient().Get().AbsPath("/version").DoRaw(ctx)
 	if err != nil {
 		return err
 	}
@@ -127,7 +128,7 @@ func (g *gatherer) readObjects(ctx context.Context, x gathering) {
 	for _, v := range x.versions {
 		var all []*unstructured.Unstructured
 		o := metav1.ListOptions{LabelSelector: x.selector}
-		err = g.each(ctx, resource.WithVersion(v), x.namespace, o, func(o *unstructured.Unstructured) {
+		err = g.Each(ctx, resource.WithVersion(v), x.namespace, o, func(o *unstructured.Unstructured) {
 			if x.keep == nil || x.keep(g.exported, o) {
 				all = append(all, o)
 			}
@@ -178,7 +179,7 @@ func (g *gatherer) note(o *unstructured.Unstructured) {
 		}
 	}
 	if err != nil {
-		g.missing(describe(o), err)
+		g.missing(read.Describe(o), err)
 	}
 }
 
@@ -217,7 +218,7 @@ func (g *gatherer) readLog(ctx context.Context, pod *corev1.Pod, container strin
 		name += ".previous"
 	}
 	// The newest lines: LimitBytes would keep the oldest ones.
-	text, err := g.core.Pods(pod.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{
+	text, err := g.Core.Pods(pod.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{
 		Container: container, Previous: previous, Timestamps: true, TailLines: ptr.To(g.options.LogLines),
 		SinceSeconds: ptr.To(int64(g.options.Since.Seconds())),
 	}).DoRaw(ctx)
@@ -237,7 +238,7 @@ func (g *gatherer) readMetrics(ctx context.Context, pod *corev1.Pod) {
 			}
 			ctx, cancel := context.WithTimeout(ctx, g.options.Timeout)
 			name := fmt.Sprintf("metrics/%s/%s/%s", pod.Namespace, pod.Name, c.Name)
-			text, err := g.core.Pods(pod.Namespace).ProxyGet("http", pod.Name, fmt.Sprint(p.ContainerPort), "/metrics",
+			text, err := g.Core.Pods(pod.Namespace).ProxyGet("http", pod.Name, fmt.Sprint(p.ContainerPort), "/metrics",
 				nil).DoRaw(ctx)
 			cancel()
 			if err != nil {

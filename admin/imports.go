@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/clusterset-dns/clusterset/admin/read"
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
@@ -15,7 +16,7 @@ import (
 // removeImports deletes what the controller imported into this cluster, in the order in which the controller would:
 // EndpointSlices, derived Services, ServiceImports. It returns the objects that have our label and that no controller
 // makes; it does not delete them.
-func removeImports(ctx context.Context, c *cluster, remove func(context.Context,
+func removeImports(ctx context.Context, c *read.Cluster, remove func(context.Context,
 	*unstructured.Unstructured) error) (foreign []*unstructured.Unstructured, err error) {
 	skip, err := brokerNamespaces(ctx, c)
 	if err != nil {
@@ -27,13 +28,13 @@ func removeImports(ctx context.Context, c *cluster, remove func(context.Context,
 		selector string
 		owned    func(*unstructured.Unstructured) bool
 	}{
-		{endpointSlices, discoveryv1.LabelManagedBy + "=" + broker.ManagedBy,
+		{read.EndpointSlices, discoveryv1.LabelManagedBy + "=" + broker.ManagedBy,
 			isImported},
-		{services, managed, isImported},
-		{serviceImports, managed,
+		{read.Services, managed, isImported},
+		{read.ServiceImports, managed,
 			func(*unstructured.Unstructured) bool { return true }},
 	} {
-		all, err := c.listObjects(ctx, x.resource, "", x.selector)
+		all, err := c.ListObjects(ctx, x.resource, "", x.selector)
 		if err != nil {
 			return foreign, err
 		}
@@ -55,8 +56,8 @@ func removeImports(ctx context.Context, c *cluster, remove func(context.Context,
 
 // brokerNamespaces returns the broker namespaces in this cluster. There are some only if the cluster is a broker, too;
 // the objects of members in them have the same label as imported objects.
-func brokerNamespaces(ctx context.Context, c *cluster) (map[string]bool, error) {
-	all, err := c.listObjects(ctx, namespaces, "", broker.LabelClusterID)
+func brokerNamespaces(ctx context.Context, c *read.Cluster) (map[string]bool, error) {
+	all, err := c.ListObjects(ctx, read.Namespaces, "", broker.LabelClusterID)
 	names := make(map[string]bool, len(all))
 	for _, o := range all {
 		names[o.GetName()] = true

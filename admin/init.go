@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/rest"
 	mcscrd "sigs.k8s.io/mcs-api/config/crd"
 
+	"github.com/clusterset-dns/clusterset/admin/read"
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/controller/merge"
@@ -33,26 +34,26 @@ type InitOptions struct {
 // and the admission policies that restrict each member to its own namespace. It updates older versions of these, and
 // returns an error if there is a newer one. Init starts no program.
 func Init(ctx context.Context, config *rest.Config, o InitOptions) error {
-	c, err := openWriter(RoleBroker, config, o.WriteOptions)
-	crds := brokerCRDs()
-	var state setState
+	c, err := openWriter(read.RoleBroker, config, o.WriteOptions)
+	crds := read.BrokerCRDs()
+	var state read.Set
 	for _, step := range []func() error{
 		func() error {
 			var err error
-			if state, err = c.readSet(ctx, brokerSet()); err != nil {
+			if state, err = c.ReadSet(ctx, read.BrokerSet()); err != nil {
 				return err
 			}
-			return state.checkNotNewer()
+			return state.CheckNotNewer()
 		},
-		func() error { return o.setSettings(crds[0], state.crd(v1alpha1.Members)) },
-		func() error { return c.install(ctx, stamped(crds), true) },
+		func() error { return o.setSettings(crds[0], state.CRD(v1alpha1.Members)) },
+		func() error { return c.install(ctx, read.Stamped(crds), true) },
 		func() error {
 			if !o.AggregateView {
 				return nil
 			}
-			return c.install(ctx, parse(mcscrd.ServiceImportCRD), true)
+			return c.install(ctx, read.Parse(mcscrd.ServiceImportCRD), true)
 		},
-		func() error { return c.applyAll(ctx, stamped(parse(deploy.Broker))) },
+		func() error { return c.applyAll(ctx, read.Stamped(read.Parse(deploy.Broker))) },
 	} {
 		if err == nil {
 			err = step()
@@ -67,14 +68,14 @@ func Init(ctx context.Context, config *rest.Config, o InitOptions) error {
 // setSettings adds to the CRD of Member the settings of the clusterset: those that the options give, or else those of
 // existing, the CRD at the broker.
 func (o InitOptions) setSettings(definition, existing *unstructured.Unstructured) error {
-	setting, err := vipOf(existing)
+	setting, err := read.VIPOf(existing)
 	if err != nil && o.VIP == "" {
 		return err
 	}
 	if setting, err = o.vip(setting); err != nil {
 		return err
 	}
-	mode, err := mergeOf(existing)
+	mode, err := read.MergeOf(existing)
 	if err != nil && o.Merge == "" {
 		return err
 	}
@@ -84,7 +85,7 @@ func (o InitOptions) setSettings(definition, existing *unstructured.Unstructured
 		annotations[broker.AnnotationVIP] = setting.String()
 	}
 	definition.SetAnnotations(annotations)
-	_, err = mergeOf(definition)
+	_, err = read.MergeOf(definition)
 	return err
 }
 

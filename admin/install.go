@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
+	"github.com/clusterset-dns/clusterset/admin/read"
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/deploy"
@@ -82,7 +83,7 @@ func (i *installer) prepare(ctx context.Context, values Values) error {
 	case !isImage(i.values.Image):
 		return fmt.Errorf("image %q: want REPOSITORY:TAG, without blanks and quotes", i.values.Image)
 	}
-	openShift, err := i.member.find(ctx, object(openShiftDNS, "", "default"))
+	openShift, err := i.member.Find(ctx, read.Object(read.OpenShiftDNS, "", "default"))
 	if err != nil && !apierrors.IsForbidden(err) {
 		return err
 	}
@@ -101,11 +102,11 @@ func (i *installer) readDeployed(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, d := range parse(text) {
+	for _, d := range read.Parse(text) {
 		if d.GetKind() != "Deployment" {
 			continue
 		}
-		existing, err := i.member.find(ctx, d)
+		existing, err := i.member.Find(ctx, d)
 		if err != nil {
 			return err
 		}
@@ -138,7 +139,7 @@ func (i *installer) render() ([]*unstructured.Unstructured, error) {
 	if err != nil {
 		return nil, err
 	}
-	objects := stamped(parse(text))
+	objects := read.Stamped(read.Parse(text))
 	for _, o := range objects {
 		if o.GetKind() == "Deployment" {
 			annotations := maps.Clone(o.GetAnnotations())
@@ -157,7 +158,7 @@ func isInstalled(o metav1.Object) bool {
 // write applies the objects, rights first. Objects of another installation, such as by Helm, stay unchanged.
 func (i *installer) write(ctx context.Context) error {
 	for _, o := range i.objects {
-		existing, err := i.member.find(ctx, o)
+		existing, err := i.member.Find(ctx, o)
 		if err != nil {
 			return err
 		}
@@ -183,8 +184,8 @@ func (i *installer) awaitRollout(ctx context.Context) error {
 		if d.GetKind() != "Deployment" {
 			continue
 		}
-		err := o.waitFor(ctx, o.Timeout, describe(d)+" runs new Pods only", func(ctx context.Context) (bool, error) {
-			existing, err := i.member.find(ctx, d)
+		err := o.waitFor(ctx, o.Timeout, read.Describe(d)+" runs new Pods only", func(ctx context.Context) (bool, error) {
+			existing, err := i.member.Find(ctx, d)
 			return existing != nil && (!isInstalled(existing) || hasRolledOut(existing)), err
 		})
 		if err != nil {
@@ -209,12 +210,12 @@ func hasRolledOut(deployment *unstructured.Unstructured) bool {
 
 // awaitController waits until a controller renews the heartbeat of the member. Clocks of two machines may differ, so it
 // waits for a change.
-func (i *installer) awaitController(ctx context.Context, hub *cluster, namespace string) error {
+func (i *installer) awaitController(ctx context.Context, hub *read.Cluster, namespace string) error {
 	o := i.options
 	if !i.hasController() || !o.Wait || o.DryRun != DryRunNone {
 		return nil
 	}
-	first, err := hub.heartbeat(ctx, namespace)
+	first, err := hub.Heartbeat(ctx, namespace)
 	if err != nil {
 		return err
 	}
@@ -223,7 +224,7 @@ func (i *installer) awaitController(ctx context.Context, hub *cluster, namespace
 	}
 	err = o.waitFor(ctx, o.Timeout, "the controller of the cluster renews its heartbeat",
 		func(ctx context.Context) (bool, error) {
-			now, err := hub.heartbeat(ctx, namespace)
+			now, err := hub.Heartbeat(ctx, namespace)
 			return now != nil && (first == nil || !now.RenewTime.Equal(first.RenewTime)), err
 		})
 	return i.hint(ctx, err)
@@ -255,7 +256,7 @@ func (i *installer) hint(ctx context.Context, err error) error {
 // faults returns why a Deployment lacks Pods, and why the first Pod that is not ready is not. It leaves out failed
 // reads: the wait has an error already.
 func (i *installer) faults(ctx context.Context, d *unstructured.Unstructured) (all []string) {
-	found, err := i.member.find(ctx, d)
+	found, err := i.member.Find(ctx, d)
 	if err != nil || found == nil {
 		return nil
 	}
@@ -266,16 +267,16 @@ func (i *installer) faults(ctx context.Context, d *unstructured.Unstructured) (a
 	for _, c := range deployment.Status.Conditions {
 		if c.Type == appsv1.DeploymentReplicaFailure && c.Status == corev1.ConditionTrue ||
 			c.Type == appsv1.DeploymentProgressing && c.Status == corev1.ConditionFalse {
-			all = append(all, fmt.Sprintf("%s, %s: %s", describe(d), c.Reason, c.Message))
+			all = append(all, fmt.Sprintf("%s, %s: %s", read.Describe(d), c.Reason, c.Message))
 		}
 	}
-	objects, err := i.member.listObjects(ctx, pods, d.GetNamespace(), metav1.FormatLabelSelector(deployment.Spec.Selector))
+	objects, err := i.member.ListObjects(ctx, read.Pods, d.GetNamespace(), metav1.FormatLabelSelector(deployment.Spec.Selector))
 	if err != nil {
 		return all
 	}
-	for _, p := range decode[corev1.Pod](i.member.cluster, objects) {
-		if !isReady(&p) {
-			return append(all, podState(&p))
+	for _, p := range read.Decode[corev1.Pod](i.member.Cluster, objects) {
+		if !read.PodReady(&p) {
+			return append(all, read.PodState(&p))
 		}
 	}
 	return all
@@ -291,7 +292,7 @@ func (i *installer) wire(ctx context.Context) (state *DNSState, warning string, 
 	if !wired && !i.hasDNS() {
 		return nil, "", nil
 	}
-	server, err := readServer(ctx, i.member.cluster, d.Service)
+	server, err := readServer(ctx, i.member.Cluster, d.Service)
 	if err != nil {
 		return nil, "", err
 	}
@@ -303,7 +304,7 @@ func (i *installer) wire(ctx context.Context) (state *DNSState, warning string, 
 	} else if o.Wait && i.hasDNS() {
 		err := o.waitFor(ctx, o.Timeout, "Service "+server.Service+" has a ready endpoint",
 			func(ctx context.Context) (bool, error) {
-				server, err := readServer(ctx, i.member.cluster, d.Service)
+				server, err := readServer(ctx, i.member.Cluster, d.Service)
 				return server.Ready, err
 			})
 		if err != nil {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 
+	"github.com/clusterset-dns/clusterset/admin/read"
 	"github.com/clusterset-dns/clusterset/api/about"
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
@@ -31,10 +32,10 @@ func Join(ctx context.Context, onBroker, onMember *rest.Config, o JoinOptions) (
 	j := &joiner{brokerConfig: onBroker, memberConfig: onMember}
 	j.input.options = o
 	var err error
-	if j.broker, err = openWriter(RoleBroker, onBroker, o.WriteOptions); err != nil {
+	if j.broker, err = openWriter(read.RoleBroker, onBroker, o.WriteOptions); err != nil {
 		return JoinResult{}, fmt.Errorf("join: %w", err)
 	}
-	if j.member, err = openWriter(RoleMember, onMember, o.WriteOptions); err != nil {
+	if j.member, err = openWriter(read.RoleMember, onMember, o.WriteOptions); err != nil {
 		return JoinResult{}, fmt.Errorf("join: %w", err)
 	}
 	for _, step := range []func(context.Context) error{
@@ -70,49 +71,49 @@ type joiner struct {
 
 // read reads what all decisions depend on.
 func (j *joiner) read(ctx context.Context) error {
-	state, err := j.broker.readSet(ctx, brokerSet())
+	state, err := j.broker.ReadSet(ctx, read.BrokerSet())
 	if err != nil {
 		return err
 	}
-	if len(state.missing) > 0 {
+	if len(state.Missing) > 0 {
 		return fmt.Errorf("the broker is not initialised: %s does not exist; run \"clusterset broker init\" first",
-			describe(state.missing[0]))
+			read.Describe(state.Missing[0]))
 	}
-	if err := state.checkNotNewer(); err != nil {
+	if err := state.CheckNotNewer(); err != nil {
 		return err
 	}
-	j.outdated = state.outdated()
+	j.outdated = state.Outdated()
 	in := &j.input
-	definition := state.crd(v1alpha1.Members)
-	if in.clustersetVIP, err = vipOf(definition); err != nil {
+	definition := state.CRD(v1alpha1.Members)
+	if in.clustersetVIP, err = read.VIPOf(definition); err != nil {
 		return err
 	}
-	if in.merge, err = mergeOf(definition); err != nil {
+	if in.merge, err = read.MergeOf(definition); err != nil {
 		return err
 	}
-	if in.brokerUID, err = j.broker.kubeSystem(ctx); err != nil {
+	if in.brokerUID, err = j.broker.KubeSystem(ctx); err != nil {
 		return err
 	}
-	if in.local, err = j.member.localState(ctx); err != nil {
+	if in.local, err = j.member.Local(ctx); err != nil {
 		return err
 	}
-	if len(in.local.invalidCRDs) > 0 {
-		return fmt.Errorf("member: %w", in.local.invalidCRDs[0])
+	if len(in.local.InvalidCRDs) > 0 {
+		return fmt.Errorf("member: %w", in.local.InvalidCRDs[0])
 	}
 	if in.noted, err = j.readNoted(ctx); err != nil {
 		return err
 	}
-	in.members, err = list[v1alpha1.Member](ctx, j.broker.cluster, v1alpha1.Members, "")
+	in.members, err = read.List[v1alpha1.Member](ctx, j.broker.Cluster, v1alpha1.Members, "")
 	return err
 }
 
 // readNoted reads the controller's note of its clusterset.
 func (j *joiner) readNoted(ctx context.Context) (wellknown.Noted, error) {
-	note, err := j.member.lease(ctx, j.input.options.Namespace, wellknown.MembersLease)
+	note, err := j.member.Lease(ctx, j.input.options.Namespace, wellknown.MembersLease)
 	if err != nil || note == nil {
-		return wellknown.Noted{Broker: j.input.local.brokerUID()}, err
+		return wellknown.Noted{Broker: j.input.local.BrokerUID()}, err
 	}
-	return wellknown.ParseNoted(note.Annotations[wellknown.AnnotationMembers], j.input.local.brokerUID()), nil
+	return wellknown.ParseNoted(note.Annotations[wellknown.AnnotationMembers], j.input.local.BrokerUID()), nil
 }
 
 // prepareComponents decides the installation. It comes before the decision about networks, which depends on the exports
@@ -121,7 +122,7 @@ func (j *joiner) prepareComponents(ctx context.Context) error {
 	o := &j.input.options
 	if o.KeepComponents {
 		var err error
-		if o.Components, err = chosenComponents(ctx, j.member.cluster, o.Namespace); err != nil {
+		if o.Components, err = chosenComponents(ctx, j.member.Cluster, o.Namespace); err != nil {
 			return err
 		}
 	}
@@ -154,7 +155,7 @@ func (j *joiner) installComponents(ctx context.Context) error {
 	if err := j.install.awaitRollout(ctx); err != nil {
 		return err
 	}
-	if err := j.install.awaitController(ctx, j.broker.cluster, j.admission.Spec.Namespace); err != nil {
+	if err := j.install.awaitController(ctx, j.broker.Cluster, j.admission.Spec.Namespace); err != nil {
 		return err
 	}
 	state, warning, err := j.install.wire(ctx)
@@ -195,7 +196,7 @@ func (j *joiner) decide(ctx context.Context) error {
 		SecondVIPCIDR: a.Spec.SecondVIPCIDR, VIP: in.vip.String(), Merge: string(in.merge), Networks: in.networkStates(),
 		Warnings: slices.Concat(in.warnings(a), in.vipWarnings(a.Spec)),
 	}
-	j.result.Warnings = append(j.result.Warnings, slices.Concat(j.member.skipped, j.broker.skipped)...)
+	j.result.Warnings = append(j.result.Warnings, slices.Concat(j.member.Skipped, j.broker.Skipped)...)
 	if j.outdated != "" {
 		j.result.Warnings = append(j.result.Warnings, j.outdated)
 	}
@@ -235,8 +236,8 @@ func (j *joiner) takesOver() bool { return j.input.options.TakeOver && !j.newNam
 
 // readRegion decides on the region of the cluster.
 func (j *joiner) readRegion(ctx context.Context) (err error) {
-	regions, unread := regionsOfNodes(ctx, j.member.cluster)
-	j.result.Region, j.result.RegionOfNodes, err = decideRegion(j.input.options.Region, j.input.local.region, regions,
+	regions, unread := regionsOfNodes(ctx, j.member.Cluster)
+	j.result.Region, j.result.RegionOfNodes, err = decideRegion(j.input.options.Region, j.input.local.Region, regions,
 		unread)
 	return err
 }
@@ -245,12 +246,12 @@ func (j *joiner) readRegion(ctx context.Context) (err error) {
 // a cluster that left, or sends no heartbeat, may come from a backup of the broker: Joined then ends the marks of the
 // others.
 func (j *joiner) readNamespace(ctx context.Context, a *Admission) error {
-	namespace, err := j.broker.find(ctx, toUnstructured(a.namespace()))
+	namespace, err := j.broker.Find(ctx, toUnstructured(a.namespace()))
 	if err != nil {
 		return err
 	}
 	a.Grant.Life = j.input.options.CredentialLife
-	if namespace != nil && isMarked(namespace) {
+	if namespace != nil && read.IsMarked(namespace) {
 		j.former, namespace = &removal{broker: j.broker, admission: *a}, nil
 	}
 	if j.newNamespace = namespace == nil; j.newNamespace {
@@ -258,9 +259,9 @@ func (j *joiner) readNamespace(ctx context.Context, a *Admission) error {
 	}
 	a.Grant.Audiences = broker.GrantOf(namespace.GetAnnotations()).Audiences
 	a.Joined = namespace.GetAnnotations()[broker.AnnotationJoined]
-	heartbeat, err := j.broker.heartbeat(ctx, a.Spec.Namespace)
+	heartbeat, err := j.broker.Heartbeat(ctx, a.Spec.Namespace)
 	now := j.input.options.Now()
-	if j.input.local.membership == nil || heartbeat != nil &&
+	if j.input.local.Membership == nil || heartbeat != nil &&
 		now.Sub(heartbeat.RenewTime.Time) > broker.HeartbeatTTL(heartbeat, time.Minute) {
 		a.Joined = now.UTC().Format(time.RFC3339Nano)
 	}
@@ -269,7 +270,7 @@ func (j *joiner) readNamespace(ctx context.Context, a *Admission) error {
 
 // quota returns the limits of the member. Higher limits than the defaults stay.
 func (j *joiner) quota(ctx context.Context, a Admission) (Quota, error) {
-	existing, err := as[corev1.ResourceQuota](ctx, j.broker.cluster, corev1.SchemeGroupVersion.WithKind("ResourceQuota"), a.Spec.Namespace, perMember)
+	existing, err := read.As[corev1.ResourceQuota](ctx, j.broker.Cluster, corev1.SchemeGroupVersion.WithKind("ResourceQuota"), a.Spec.Namespace, perMember)
 	return a.Quota.or(existing), err
 }
 
@@ -279,7 +280,7 @@ func (j *joiner) recordAudiences(ctx context.Context) error {
 	if j.input.options.DryRun != DryRunNone {
 		return nil
 	}
-	request, err := requestToken(ctx, j.broker.cluster, &j.account, minCredentialLife)
+	request, err := requestToken(ctx, j.broker.Cluster, &j.account, minCredentialLife)
 	if err != nil {
 		return err
 	}
@@ -290,7 +291,7 @@ func (j *joiner) recordAudiences(ctx context.Context) error {
 		return nil
 	}
 	if _, err := j.broker.send(ctx, namespace, nil); err != nil {
-		return fmt.Errorf("%s: apply %s: %w", j.broker.role, describe(namespace), err)
+		return fmt.Errorf("%s: apply %s: %w", j.broker.Role, read.Describe(namespace), err)
 	}
 	if !j.newNamespace {
 		j.broker.report(namespace, Updated, "audiences of tokens")
@@ -302,15 +303,15 @@ func (j *joiner) recordAudiences(ctx context.Context) error {
 func (j *joiner) readNetworks(ctx context.Context, id string) error {
 	in := &j.input
 	var err error
-	if in.found, err = j.member.findNetworks(ctx); err != nil {
+	if in.found, err = j.member.FindNetworks(ctx); err != nil {
 		return err
 	}
 	if err := in.declareNetworks(id); err != nil {
 		return err
 	}
 	all := slices.Concat(in.pods, in.services)
-	in.podsOutside, in.podsUnread = j.member.podsOutside(ctx, all)
-	in.nodesOutside = j.member.nodesOutside(ctx, all)
+	in.podsOutside, in.podsUnread = j.member.PodsOutside(ctx, all)
+	in.nodesOutside = j.member.NodesOutside(ctx, all)
 	j.sayNetworks()
 	return nil
 }
@@ -342,7 +343,7 @@ func (j *joiner) reserve(ctx context.Context) error {
 	if err == nil && j.input.options.DryRun != DryRunNone {
 		return nil
 	}
-	members, listErr := list[v1alpha1.Member](ctx, j.broker.cluster, v1alpha1.Members, "")
+	members, listErr := read.List[v1alpha1.Member](ctx, j.broker.Cluster, v1alpha1.Members, "")
 	if listErr != nil {
 		return listErr
 	}
@@ -394,11 +395,11 @@ func (j *joiner) admit(ctx context.Context) error {
 		switch after.GetKind() {
 		case "Namespace":
 			if after.GetDeletionTimestamp() != nil {
-				return fmt.Errorf("broker: %s is being deleted: run this again when it is gone", describe(after))
+				return fmt.Errorf("broker: %s is being deleted: run this again when it is gone", read.Describe(after))
 			}
 		case "ServiceAccount":
 			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(after.Object, &j.account); err != nil {
-				return fmt.Errorf("broker: %s: %w", describe(after), err)
+				return fmt.Errorf("broker: %s: %w", read.Describe(after), err)
 			}
 		}
 	}
@@ -409,19 +410,19 @@ func (j *joiner) admit(ctx context.Context) error {
 // controller, and the cluster id.
 func (j *joiner) prepareMember(ctx context.Context) error {
 	local := j.input.local
-	if err := j.member.install(ctx, memberCRDs(), false); err != nil {
+	if err := j.member.install(ctx, read.MemberCRDs(), false); err != nil {
 		return err
 	}
-	if err := j.member.applyNewer(ctx, local.policies()); err != nil {
+	if err := j.member.applyNewer(ctx, local.Policies()); err != nil {
 		return err
 	}
-	namespace := parse(deploy.Namespace)[0]
+	namespace := read.Parse(deploy.Namespace)[0]
 	namespace.SetName(j.input.options.Namespace)
 	if err := j.member.createIfMissing(ctx, namespace); err != nil {
 		return err
 	}
-	id := local.property(about.ClusterIDName, j.admission.ClusterID)
-	if local.clusterID() == j.admission.ClusterID {
+	id := local.Property(about.ClusterIDName, j.admission.ClusterID)
+	if local.ClusterID() == j.admission.ClusterID {
 		j.member.report(id, Unchanged, "") // its field manager stays as it is
 		return nil
 	}
@@ -434,8 +435,8 @@ func (j *joiner) writeRegion(ctx context.Context) error {
 	if j.result.Region == "" {
 		return nil
 	}
-	property := j.input.local.property(about.RegionName, j.result.Region)
-	if propertyValue(j.input.local.region) == j.result.Region {
+	property := j.input.local.Property(about.RegionName, j.result.Region)
+	if read.PropertyValue(j.input.local.Region) == j.result.Region {
 		j.member.report(property, Unchanged, "") // its field manager stays as it is
 		return nil
 	}
@@ -455,7 +456,7 @@ func (j *joiner) writeCredential(ctx context.Context) (err error) {
 // writeMembership is the last step: now the cluster is a member. It also ends a leave that was interrupted, because the
 // annotation of the leave is not applied again.
 func (j *joiner) writeMembership(ctx context.Context) error {
-	_, err := j.member.apply(ctx, j.input.local.membershipProperty(j.result.ClusterSet, map[string]string{
+	_, err := j.member.apply(ctx, j.input.local.MembershipProperty(j.result.ClusterSet, map[string]string{
 		broker.AnnotationBrokerUID: string(j.input.brokerUID),
 	}), "")
 	return err

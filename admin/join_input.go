@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/clusterset-dns/clusterset/admin/networks"
+	"github.com/clusterset-dns/clusterset/admin/read"
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
@@ -22,7 +23,7 @@ import (
 // and the remedy (docs/spec/controller.md 7).
 type joinInput struct {
 	options   JoinOptions
-	local     localState
+	local     read.Local
 	brokerUID types.UID
 	members   []v1alpha1.Member
 	noted     wellknown.Noted // by the controller of this cluster
@@ -51,7 +52,7 @@ func (in *joinInput) admission() (a Admission, err error) {
 	if err := in.checkID(id); err != nil {
 		return a, err
 	}
-	a = Admission{ClusterID: id, Spec: v1alpha1.MemberSpec{KubeSystemUID: string(in.local.uid)}, Quota: in.options.Quota}
+	a = Admission{ClusterID: id, Spec: v1alpha1.MemberSpec{KubeSystemUID: string(in.local.UID)}, Quota: in.options.Quota}
 	if a.ClusterSet, err = in.clusterSet(id); err != nil {
 		return a, err
 	}
@@ -61,9 +62,9 @@ func (in *joinInput) admission() (a Admission, err error) {
 
 // clusterID returns the id that the cluster will have.
 func (in *joinInput) clusterID() (string, error) {
-	have, want := in.local.clusterID(), in.options.ClusterID
+	have, want := in.local.ClusterID(), in.options.ClusterID
 	if want == ByKubeSystem {
-		want = string(in.local.uid)
+		want = string(in.local.UID)
 	}
 	switch {
 	case want == "" && have == "":
@@ -71,7 +72,7 @@ func (in *joinInput) clusterID() (string, error) {
 			ByKubeSystem)
 	case want == "":
 		want = have
-	case have != "" && want != have && in.local.membership != nil:
+	case have != "" && want != have && in.local.Membership != nil:
 		return "", fmt.Errorf(
 			"cluster id %q: this cluster is a member with the id %q; run \"clusterset leave\" first, or join with that id",
 			want, have)
@@ -84,22 +85,22 @@ func (in *joinInput) clusterID() (string, error) {
 
 // checkBroker returns an error if the cluster cannot join this broker with any id.
 func (in *joinInput) checkBroker() error {
-	joined := in.local.brokerUID()
+	joined := in.local.BrokerUID()
 	switch {
-	case in.brokerUID == in.local.uid && !in.options.AllowSameCluster:
+	case in.brokerUID == in.local.UID && !in.options.AllowSameCluster:
 		return errors.New("broker and member are the same cluster, whose EndpointSlices all members could read: " +
 			"want a control plane of its own as the broker, or --allow-same-cluster")
-	case in.local.membership != nil && !isManaged(in.local.membership):
+	case in.local.Membership != nil && !read.IsManaged(in.local.Membership):
 		return fmt.Errorf(
 			"this cluster is a member of clusterset %q, which is not managed by clusterset: leave that clusterset first, so that "+
-				"ClusterProperty %s no longer exists", in.local.clusterSet(), in.local.membership.GetName())
+				"ClusterProperty %s no longer exists", in.local.ClusterSet(), in.local.Membership.GetName())
 	case joined != "" && joined != in.brokerUID && !in.options.ReplaceBroker:
 		return fmt.Errorf("this cluster joined the broker with kube-system UID %s, and this broker has UID %s: "+
 			"run \"clusterset leave\" with the old broker first (--force if it no longer exists), or join with --replace-broker if this broker replaces it",
 			joined, in.brokerUID)
-	case in.options.ClusterSet != "" && in.local.membership != nil && in.local.clusterSet() != in.options.ClusterSet:
+	case in.options.ClusterSet != "" && in.local.Membership != nil && in.local.ClusterSet() != in.options.ClusterSet:
 		return fmt.Errorf("clusterset %q: this cluster is a member of %q; run \"clusterset leave\" first",
-			in.options.ClusterSet, in.local.clusterSet())
+			in.options.ClusterSet, in.local.ClusterSet())
 	}
 	return nil
 }
@@ -108,7 +109,7 @@ func (in *joinInput) checkBroker() error {
 func (in *joinInput) checkID(id string) error {
 	for i := range in.members {
 		m := &in.members[i]
-		own := m.Spec.KubeSystemUID == string(in.local.uid)
+		own := m.Spec.KubeSystemUID == string(in.local.UID)
 		if m.Name == id && !own {
 			return fmt.Errorf(
 				"cluster id %q is taken by the cluster with kube-system UID %s: run \"clusterset leave\" in that cluster first "+
@@ -138,7 +139,7 @@ func (in *joinInput) declared(id string) (spec v1alpha1.MemberSpec, since int64)
 	if m := in.member(id); m != nil {
 		spec, since = m.Spec, m.Stamp()
 	}
-	if noted := in.noted.Members[id]; noted.Stamp > since && noted.UID == string(in.local.uid) {
+	if noted := in.noted.Members[id]; noted.Stamp > since && noted.UID == string(in.local.UID) {
 		noted.Declare(&spec)
 		since = noted.Stamp
 	}
@@ -178,7 +179,7 @@ func (in *joinInput) otherClusterSet(id string) (name, member string) {
 // member keeps the name that it has.
 func (in *joinInput) clusterSet(id string) (string, error) {
 	others, member := in.otherClusterSet(id)
-	has := in.local.clusterSet()
+	has := in.local.ClusterSet()
 	if m := in.member(id); has == "" && m != nil { // an interrupted join wrote the Member and not the ClusterProperty
 		has = m.Annotations[broker.AnnotationClusterSet]
 	}

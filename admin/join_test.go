@@ -11,6 +11,7 @@ import (
 	mcscrd "sigs.k8s.io/mcs-api/config/crd"
 
 	"github.com/clusterset-dns/clusterset/admin/networks"
+	"github.com/clusterset-dns/clusterset/admin/read"
 	"github.com/clusterset-dns/clusterset/api/about"
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
@@ -45,7 +46,7 @@ func (r badJoin) test(t *testing.T, onBroker, member *controlplane.ControlPlane)
 // joinInputs is a cluster without a name and a broker with another member, "stranger".
 func joinInputs() *joinInput {
 	return &joinInput{
-		options: options("east"), local: localState{uid: "east-uid"}, brokerUID: "hub-uid",
+		options: options("east"), local: read.Local{UID: "east-uid"}, brokerUID: "hub-uid",
 		found: networks.Found{Services: []networks.Network{{Prefix: netip.MustParsePrefix("10.102.0.0/16")}}},
 		members: []v1alpha1.Member{{
 			ObjectMeta: metav1.ObjectMeta{Name: "stranger", Annotations: map[string]string{broker.AnnotationClusterSet: "demo"}},
@@ -59,10 +60,10 @@ func joinInputs() *joinInput {
 
 // joined makes the cluster a member, with the id east, of a broker.
 func (in *joinInput) joined(brokerUID string) {
-	in.local.id = in.local.property(about.ClusterIDName, "east")
-	in.local.membership = in.local.membershipProperty("demo", map[string]string{broker.AnnotationBrokerUID: brokerUID})
+	in.local.ID = in.local.Property(about.ClusterIDName, "east")
+	in.local.Membership = in.local.MembershipProperty("demo", map[string]string{broker.AnnotationBrokerUID: brokerUID})
 	in.members = append(in.members, v1alpha1.Member{ObjectMeta: metav1.ObjectMeta{Name: "east"}, Spec: v1alpha1.MemberSpec{
-		KubeSystemUID: string(in.local.uid), Namespace: broker.NamespaceName(DefaultPrefix, "east"),
+		KubeSystemUID: string(in.local.UID), Namespace: broker.NamespaceName(DefaultPrefix, "east"),
 	}})
 }
 
@@ -122,11 +123,11 @@ func TestBadJoins(t *testing.T) {
 			"no VIP CIDR is free", func(in *joinInput) { in.options.VIPCIDR, in.options.VIPPool = VIPAuto, "243.0.0.0/16" },
 			"no /16 in 243.0.0.0/16 is free: want a larger --vip-cidr-pool",
 		},
-		{"the broker itself", func(in *joinInput) { in.local.uid = "hub-uid" }, "broker and member are the same cluster"},
+		{"the broker itself", func(in *joinInput) { in.local.UID = "hub-uid" }, "broker and member are the same cluster"},
 		{
 			"another id after a crash", func(in *joinInput) {
 				in.joined("hub-uid")
-				in.local = localState{uid: "east-uid"}
+				in.local = read.Local{UID: "east-uid"}
 				in.options.ClusterID = "west"
 			},
 			`cluster id "west": this cluster has the id "east" on the broker`,
@@ -191,7 +192,7 @@ func TestBadJoin(t *testing.T) {
 		test(t, onBroker, east)
 	initBroker(t, onBroker)
 	badJoin{"id of no form", func(o *JoinOptions) { o.ClusterID = "East" }, `cluster id "East": want one RFC 1123 label, or two joined by a dot`}.test(t, onBroker, east)
-	old := parse(mcscrd.ServiceImportCRD)[0]
+	old := read.Parse(mcscrd.ServiceImportCRD)[0]
 	dropField(old, "ips")
 	if err := east.Apply(t.Context(), old); err != nil {
 		t.Fatal(err)
@@ -271,7 +272,7 @@ func TestClusterSetName(t *testing.T) {
 	} {
 		in := &joinInput{options: JoinOptions{ClusterSet: tt.given}, members: tt.members}
 		if tt.has != "" {
-			in.local.membership = &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"value": tt.has}}}
+			in.local.Membership = &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"value": tt.has}}}
 		}
 		got, err := in.clusterSet("east")
 		if got != tt.want || (err == nil) != (tt.wantErr == "") || err != nil && !strings.Contains(err.Error(), tt.wantErr) {

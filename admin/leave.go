@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
 
+	"github.com/clusterset-dns/clusterset/admin/read"
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 )
@@ -22,11 +23,11 @@ import (
 func Leave(ctx context.Context, onBroker, onMember *rest.Config, o LeaveOptions) (LeaveResult, error) {
 	l := &leaver{options: o}
 	var err error
-	if l.member, err = openWriter(RoleMember, onMember, o.WriteOptions); err != nil {
+	if l.member, err = openWriter(read.RoleMember, onMember, o.WriteOptions); err != nil {
 		return LeaveResult{}, fmt.Errorf("leave: %w", err)
 	}
 	if onBroker != nil {
-		if l.broker, err = openWriter(RoleBroker, onBroker, o.WriteOptions); err != nil {
+		if l.broker, err = openWriter(read.RoleBroker, onBroker, o.WriteOptions); err != nil {
 			return LeaveResult{}, fmt.Errorf("leave: %w", err)
 		}
 	} else if !o.Force {
@@ -51,7 +52,7 @@ type leaver struct {
 	member  *writer
 	broker  *writer // nil if there is no broker, or if with Force it does not answer
 
-	local   localState // by read
+	local   read.Local // by read
 	removal *removal   // by read; nil if there is nothing to remove on the broker
 	result  LeaveResult
 }
@@ -62,15 +63,15 @@ func (l *leaver) warn(format string, args ...any) {
 
 // read reads the objects to remove, or returns an error if it was not [Join] that made the cluster a member.
 func (l *leaver) read(ctx context.Context) (err error) {
-	if l.local, err = l.member.localState(ctx); err != nil {
+	if l.local, err = l.member.Local(ctx); err != nil {
 		return err
 	}
-	if l.local.membership != nil && !isManaged(l.local.membership) {
+	if l.local.Membership != nil && !read.IsManaged(l.local.Membership) {
 		return fmt.Errorf(
 			"this cluster is a member of clusterset %q, which is not managed by clusterset: leave it with the tool that joined it",
-			l.local.clusterSet())
+			l.local.ClusterSet())
 	}
-	l.result.ClusterID = l.local.clusterID()
+	l.result.ClusterID = l.local.ClusterID()
 	if l.broker != nil {
 		if err := l.readBroker(ctx); err != nil && !l.options.Force {
 			return err
@@ -87,16 +88,16 @@ func (l *leaver) read(ctx context.Context) (err error) {
 }
 
 func (l *leaver) readBroker(ctx context.Context) error {
-	uid, err := l.broker.kubeSystem(ctx)
+	uid, err := l.broker.KubeSystem(ctx)
 	if err != nil {
 		return fmt.Errorf("%w; --force cleans up only the member", err)
 	}
-	if joined := l.local.brokerUID(); joined != "" && joined != uid {
+	if joined := l.local.BrokerUID(); joined != "" && joined != uid {
 		return fmt.Errorf(
 			"this cluster joined the broker with kube-system UID %s, and this broker has UID %s: want the broker that it joined, "+
 				"or --force if that no longer exists", joined, uid)
 	}
-	objects, err := l.broker.listObjects(ctx, v1alpha1.Members, "", "")
+	objects, err := l.broker.ListObjects(ctx, v1alpha1.Members, "", "")
 	if err != nil {
 		return err
 	}
@@ -104,7 +105,7 @@ func (l *leaver) readBroker(ctx context.Context) error {
 	for i, o := range objects {
 		members[i] = memberFrom(o)
 		m := &members[i]
-		if m.Spec.KubeSystemUID == string(l.local.uid) {
+		if m.Spec.KubeSystemUID == string(l.local.UID) {
 			l.result.ClusterID, l.result.Namespace = m.Name, m.Spec.Namespace
 			l.removal = &removal{broker: l.broker, member: m, admission: Admission{ClusterID: m.Name, Spec: m.Spec},
 				now: l.options.now(), leaving: true}
@@ -113,10 +114,10 @@ func (l *leaver) readBroker(ctx context.Context) error {
 	}
 	// No Member has the kube-system UID of this cluster. If another cluster has the id, everything with that id is the
 	// other's. If no cluster has it, somebody may have deleted the Member alone.
-	if id := l.local.clusterID(); id != "" && !slices.ContainsFunc(members,
+	if id := l.local.ClusterID(); id != "" && !slices.ContainsFunc(members,
 		func(m v1alpha1.Member) bool { return m.Name == id }) {
 		l.result.Namespace = l.guessNamespace(ctx, id)
-		spec := v1alpha1.MemberSpec{Namespace: l.result.Namespace, KubeSystemUID: string(l.local.uid)}
+		spec := v1alpha1.MemberSpec{Namespace: l.result.Namespace, KubeSystemUID: string(l.local.UID)}
 		l.removal = &removal{broker: l.broker, admission: Admission{ClusterID: id, Spec: spec}, now: l.options.now(),
 			leaving: true}
 	}
@@ -126,8 +127,8 @@ func (l *leaver) readBroker(ctx context.Context) error {
 // guessNamespace returns the broker namespace of a cluster without a Member: that of its credential, or that of the
 // prefix.
 func (l *leaver) guessNamespace(ctx context.Context, id string) string {
-	if secret, err := l.member.secret(ctx, l.options.Namespace); err == nil && secret != nil {
-		_, namespace, err := credentialConfig(secret)
+	if secret, err := l.member.Secret(ctx, l.options.Namespace); err == nil && secret != nil {
+		_, namespace, err := read.CredentialConfig(secret)
 		if prefix, ok := strings.CutSuffix(namespace, broker.NamespaceName("", id)); err == nil && ok && prefix != "" {
 			return namespace
 		}
@@ -147,11 +148,11 @@ func (l *leaver) checkOriginal(ctx context.Context) error {
 
 // announce stops the controller of the member from writing.
 func (l *leaver) announce(ctx context.Context) error {
-	if l.local.membership == nil {
+	if l.local.Membership == nil {
 		return nil
 	}
-	_, err := l.member.apply(ctx, l.local.membershipProperty(l.local.clusterSet(), map[string]string{
-		broker.AnnotationBrokerUID: string(l.local.brokerUID()), broker.AnnotationLeaving: "true",
+	_, err := l.member.apply(ctx, l.local.MembershipProperty(l.local.ClusterSet(), map[string]string{
+		broker.AnnotationBrokerUID: string(l.local.BrokerUID()), broker.AnnotationLeaving: "true",
 	}), "leaving")
 	return err
 }
@@ -171,17 +172,17 @@ func (l *leaver) withdrawExports(ctx context.Context) error {
 }
 
 func (l *leaver) removeImports(ctx context.Context) error {
-	foreign, err := removeImports(ctx, l.member.cluster, func(ctx context.Context, o *unstructured.Unstructured) error {
+	foreign, err := removeImports(ctx, l.member.Cluster, func(ctx context.Context, o *unstructured.Unstructured) error {
 		err := l.member.tryDelete(ctx, o)
 		if errors.Is(err, errNoNamespace) {
 			l.warn("%s was not deleted: %v; \"clusterset uninstall\" tries again without the policies of clusterset",
-				describe(o), errNoNamespace)
+				read.Describe(o), errNoNamespace)
 			return nil
 		}
 		return err
 	})
 	for _, o := range foreign {
-		l.warn("%s has our label, and is not of a ServiceImport: it was not deleted", describe(o))
+		l.warn("%s has our label, and is not of a ServiceImport: it was not deleted", read.Describe(o))
 	}
 	return err
 }
@@ -198,8 +199,8 @@ func (l *leaver) removeMembership(ctx context.Context) error {
 	if _, err := l.member.remove(ctx, toUnstructured(newSecret(l.options.Namespace))); err != nil {
 		return err
 	}
-	property := l.local.membershipProperty(l.local.clusterSet(), nil)
-	if l.options.DryRun == DryRunServer && l.local.membership != nil && !l.local.leaving() {
+	property := l.local.MembershipProperty(l.local.ClusterSet(), nil)
+	if l.options.DryRun == DryRunServer && l.local.Membership != nil && !l.local.Leaving() {
 		// The policy allows this after announce, which happened only in this dry run.
 		l.member.report(property, Deleted, "")
 		return nil

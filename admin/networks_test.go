@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/clusterset-dns/clusterset/admin/networks"
+	"github.com/clusterset-dns/clusterset/admin/read"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 )
 
@@ -224,7 +225,7 @@ func findsNetworks(t *testing.T, c *controlplane.ControlPlane) {
 		apply(t, c, s.manifest)
 	}
 	for _, s := range sources {
-		found, err := mustOpen(t, c).findNetworks(t.Context())
+		found, err := mustOpen(t, c).FindNetworks(t.Context())
 		if err != nil || len(found.Unread) > 0 || len(found.Pods) != 1 ||
 			found.Pods[0].Prefix.String()+" "+found.Pods[0].Source != s.pods {
 			t.Errorf("found %+v, error %v, want Pods in %s", found, err, s.pods)
@@ -239,14 +240,14 @@ func findsNetworks(t *testing.T, c *controlplane.ControlPlane) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := mustOpen(t, c).findNetworks(ctx); err == nil {
+	if _, err := mustOpen(t, c).FindNetworks(ctx); err == nil {
 		t.Error("no error after an interruption, want one")
 	}
 }
 
-func mustOpen(t *testing.T, c *controlplane.ControlPlane) *cluster {
+func mustOpen(t *testing.T, c *controlplane.ControlPlane) *read.Cluster {
 	t.Helper()
-	opened, err := open(RoleMember, c.Config())
+	opened, err := read.Open(read.RoleMember, c.Config())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/clusterset-dns/clusterset/admin/read"
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 )
@@ -77,10 +78,10 @@ func (o *originalCheck) run(ctx context.Context, joins bool) error {
 // look reads the heartbeat and then the note, since a controller writes the note first. It reports whether the note
 // exists.
 func (o *originalCheck) look(ctx context.Context) (noted bool, err error) {
-	if o.unnoted, err = o.broker.heartbeat(ctx, o.brokerNamespace); err != nil {
+	if o.unnoted, err = o.broker.Heartbeat(ctx, o.brokerNamespace); err != nil {
 		return false, err
 	}
-	note, err := o.member.lease(ctx, o.namespace, wellknown.HeartbeatLease)
+	note, err := o.member.Lease(ctx, o.namespace, wellknown.HeartbeatLease)
 	if err != nil {
 		return false, err
 	}
@@ -96,7 +97,7 @@ func (o *originalCheck) look(ctx context.Context) (noted bool, err error) {
 
 // settle notes heartbeats up to a time as own ones, and removes the annotation of a copy.
 func (o *originalCheck) settle(ctx context.Context, until time.Time) error {
-	note, err := o.member.lease(ctx, o.namespace, wellknown.HeartbeatLease)
+	note, err := o.member.Lease(ctx, o.namespace, wellknown.HeartbeatLease)
 	if err != nil {
 		return err
 	}
@@ -117,15 +118,15 @@ func (o *originalCheck) settle(ctx context.Context, until time.Time) error {
 		return nil
 	}
 	if exists {
-		_, err = o.member.resource(u).Update(ctx, u, metav1.UpdateOptions{FieldManager: wellknown.ManagerJoin})
+		_, err = o.member.Resource(u).Update(ctx, u, metav1.UpdateOptions{FieldManager: wellknown.ManagerJoin})
 	} else {
-		_, err = o.member.resource(u).Create(ctx, u, metav1.CreateOptions{FieldManager: wellknown.ManagerJoin})
+		_, err = o.member.Resource(u).Create(ctx, u, metav1.CreateOptions{FieldManager: wellknown.ManagerJoin})
 	}
 	switch {
 	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
-		return fmt.Errorf("%s: the controller has just written it: run this again", describe(u))
+		return fmt.Errorf("%s: the controller has just written it: run this again", read.Describe(u))
 	case err != nil:
-		return fmt.Errorf("%s: %w", describe(u), err)
+		return fmt.Errorf("%s: %w", read.Describe(u), err)
 	}
 	o.member.report(u, Updated, "the heartbeat on the broker is noted")
 	return nil

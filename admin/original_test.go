@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/clusterset-dns/clusterset/admin/read"
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/test/harness/tier"
@@ -31,7 +32,7 @@ func TestJoinOfCopy(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		at, err = time.Parse(time.RFC3339Nano, stringAt(note, "spec", "renewTime"))
+		at, err = time.Parse(time.RFC3339Nano, read.StringAt(note, "spec", "renewTime"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/clusterset-dns/clusterset/admin/read"
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 )
@@ -49,8 +50,8 @@ func checkRegion(wanted string, property *unstructured.Unstructured) error {
 	if !broker.IsPropertyValue(wanted) {
 		return fmt.Errorf("%.80q: want 1 to %d characters", wanted, broker.MaxPropertyValue)
 	}
-	if has := propertyValue(property); property != nil && has != wanted && !isAppliedBy(property, wellknown.ManagerJoin) {
-		return fmt.Errorf("%s is %q, and was not written by clusterset: change it, or delete it first", describe(property), has)
+	if has := read.PropertyValue(property); property != nil && has != wanted && !isAppliedBy(property, wellknown.ManagerJoin) {
+		return fmt.Errorf("%s is %q, and was not written by clusterset: change it, or delete it first", read.Describe(property), has)
 	}
 	return nil
 }
@@ -65,10 +66,10 @@ func such(regions []string) string {
 
 // regionsOfNodes returns the regions by the labels of the Nodes, sorted. It returns an error if one of them has no
 // region, or if they may not be read.
-func regionsOfNodes(ctx context.Context, c *cluster) ([]string, error) {
+func regionsOfNodes(ctx context.Context, c *read.Cluster) ([]string, error) {
 	var regions []string
 	without := ""
-	err := c.each(ctx, nodes, "", metav1.ListOptions{},
+	err := c.Each(ctx, read.Nodes, "", metav1.ListOptions{},
 		func(node *unstructured.Unstructured) {
 			region := node.GetLabels()[corev1.LabelTopologyRegion]
 			if region == "" {

@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/clusterset-dns/clusterset/admin/read"
 	"github.com/clusterset-dns/clusterset/api/about"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
@@ -40,16 +41,16 @@ func withRegion(region string) JoinOptions {
 // regionOf returns the region that a cluster publishes, or "".
 func regionOf(t *testing.T, c *controlplane.ControlPlane) string {
 	t.Helper()
-	o, err := openReader(t, c).find(t.Context(), localState{aboutVersion: "v1beta1"}.property(about.RegionName, ""))
+	o, err := openReader(t, c).Find(t.Context(), read.Local{AboutVersion: "v1beta1"}.Property(about.RegionName, ""))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return propertyValue(o)
+	return read.PropertyValue(o)
 }
 
-func openReader(t *testing.T, c *controlplane.ControlPlane) *cluster {
+func openReader(t *testing.T, c *controlplane.ControlPlane) *read.Cluster {
 	t.Helper()
-	found, err := open(RoleMember, c.Config())
+	found, err := read.Open(read.RoleMember, c.Config())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +59,7 @@ func openReader(t *testing.T, c *controlplane.ControlPlane) *cluster {
 
 // TestDecideRegion: which region a join writes or offers, and which it rejects.
 func TestDecideRegion(t *testing.T) {
-	others := localState{aboutVersion: "v1beta1"}.property(about.RegionName, "asia")
+	others := read.Local{AboutVersion: "v1beta1"}.Property(about.RegionName, "asia")
 	for _, tt := range []struct {
 		name, asked string
 		property    *unstructured.Unstructured
@@ -139,13 +140,13 @@ func joinsAfterOthers(t *testing.T, onBroker, east *controlplane.ControlPlane) {
 	if got := regionOf(t, east); got != "" {
 		t.Errorf("region %q after uninstall, want none", got)
 	}
-	if err := east.Apply(t.Context(), localState{aboutVersion: "v1beta1"}.property(about.RegionName, "asia")); err != nil {
+	if err := east.Apply(t.Context(), read.Local{AboutVersion: "v1beta1"}.Property(about.RegionName, "asia")); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := Join(t.Context(), onBroker.Config(), east.Config(), withRegion("asia")); err != nil {
 		t.Error(err)
 	}
-	if err := east.Apply(t.Context(), localState{aboutVersion: "v1beta1"}.property("region.k8s.io",
+	if err := east.Apply(t.Context(), read.Local{AboutVersion: "v1beta1"}.Property("region.k8s.io",
 		"eu")); !isInvalid(err) {
 		t.Errorf("property region.k8s.io: %v, want a denial", err)
 	}

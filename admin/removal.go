@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/clusterset-dns/clusterset/admin/read"
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 )
@@ -42,7 +43,7 @@ func (r *removal) withdrawExports(ctx context.Context) error {
 		mcsv1beta1.SchemeGroupVersion.WithKind(mcsv1beta1.ServiceImportKindName),
 		coordinationv1.SchemeGroupVersion.WithKind("Lease"),
 	} {
-		if err := r.broker.deleteAll(ctx, object(kind, r.admission.Spec.Namespace, "")); err != nil {
+		if err := r.broker.deleteAll(ctx, read.Object(kind, r.admission.Spec.Namespace, "")); err != nil {
 			return err
 		}
 	}
@@ -51,9 +52,9 @@ func (r *removal) withdrawExports(ctx context.Context) error {
 
 // ownsNamespace reports whether the broker namespace exists and belongs to the member.
 func (r *removal) ownsNamespace(ctx context.Context) (bool, error) {
-	namespace, err := r.broker.find(ctx, toUnstructured(r.admission.namespace()))
+	namespace, err := r.broker.Find(ctx, toUnstructured(r.admission.namespace()))
 	return namespace != nil && namespace.GetLabels()[broker.LabelClusterID] == r.admission.ClusterID &&
-		isManaged(namespace), err
+		read.IsManaged(namespace), err
 }
 
 // removeAdmission deletes the objects of the admission in reverse order: rights before limits, and the Member last, so
@@ -81,9 +82,9 @@ func (r *removal) removeAdmission(ctx context.Context) error {
 }
 
 func (r *removal) waitForNamespace(ctx context.Context, namespace *unstructured.Unstructured) error {
-	what := "the broker has emptied and deleted " + describe(namespace)
+	what := "the broker has emptied and deleted " + read.Describe(namespace)
 	err := r.broker.options.waitUntil(ctx, what, func(ctx context.Context) (bool, error) {
-		left, err := r.broker.find(ctx, namespace)
+		left, err := r.broker.Find(ctx, namespace)
 		return err == nil && left == nil, err
 	})
 	if err != nil {
@@ -105,11 +106,11 @@ func (r *removal) removeMember(ctx context.Context, o *unstructured.Unstructured
 // checkExists returns an error if the broker has no object of this member, which has no Member.
 func (r *removal) checkExists(ctx context.Context) error {
 	for _, o := range r.admission.Objects()[1:] {
-		if left, err := r.broker.find(ctx, toUnstructured(o)); err != nil || left != nil && isManaged(left) {
+		if left, err := r.broker.Find(ctx, toUnstructured(o)); err != nil || left != nil && read.IsManaged(left) {
 			return err
 		}
 	}
-	members, err := list[v1alpha1.Member](ctx, r.broker.cluster, v1alpha1.Members, "")
+	members, err := read.List[v1alpha1.Member](ctx, r.broker.Cluster, v1alpha1.Members, "")
 	if err != nil {
 		return err
 	}
@@ -127,7 +128,7 @@ func (r *removal) checkExists(ctx context.Context) error {
 // others removed the cluster, it may read the mark. A second removal finds a mark and no Member, and deletes the
 // namespace; a second leave keeps it.
 func (r *removal) mark(ctx context.Context) error {
-	namespace, err := r.broker.find(ctx, toUnstructured(r.admission.namespace()))
+	namespace, err := r.broker.Find(ctx, toUnstructured(r.admission.namespace()))
 	lost := namespace == nil // and with it the account
 	switch {
 	case err != nil:
@@ -135,11 +136,11 @@ func (r *removal) mark(ctx context.Context) error {
 	case lost && r.force:
 		namespace = toUnstructured(r.admission.namespace())
 	case namespace == nil || namespace.GetDeletionTimestamp() != nil ||
-		namespace.GetLabels()[broker.LabelClusterID] != r.admission.ClusterID || !isManaged(namespace) ||
-		isMarked(namespace) && r.member == nil && !r.leaving:
+		namespace.GetLabels()[broker.LabelClusterID] != r.admission.ClusterID || !read.IsManaged(namespace) ||
+		read.IsMarked(namespace) && r.member == nil && !r.leaving:
 		return nil
 	}
-	uid, err := r.broker.kubeSystem(ctx)
+	uid, err := r.broker.KubeSystem(ctx)
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 
+	"github.com/clusterset-dns/clusterset/admin/read"
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 )
@@ -23,7 +24,7 @@ import (
 // the account, which may read the mark. A second call deletes both, and so does a Remove of another member after a
 // year.
 func Remove(ctx context.Context, onBroker *rest.Config, clusterID string, o LeaveOptions) (LeaveResult, error) {
-	c, err := openWriter(RoleBroker, onBroker, o.WriteOptions)
+	c, err := openWriter(read.RoleBroker, onBroker, o.WriteOptions)
 	if err != nil {
 		return LeaveResult{}, fmt.Errorf("remove: %w", err)
 	}
@@ -42,7 +43,7 @@ func Remove(ctx context.Context, onBroker *rest.Config, clusterID string, o Leav
 		result.Warnings = append(result.Warnings, fmt.Sprintf(
 			"%s stays, so that all clusters can read that this one was removed, also those that are away now: "+
 				"run this again to delete it at once; otherwise a removal of another member does so after a year",
-			describe(r.marked)))
+			read.Describe(r.marked)))
 	}
 	return result, nil
 }
@@ -53,8 +54,8 @@ func memberFrom(o *unstructured.Unstructured) (m v1alpha1.Member) {
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &m); err != nil {
 		return v1alpha1.Member{
 			ObjectMeta: metav1.ObjectMeta{Name: o.GetName(), UID: o.GetUID()},
-			Spec: v1alpha1.MemberSpec{Namespace: stringAt(o, "spec", "namespace"),
-				KubeSystemUID: stringAt(o, "spec", "kubeSystemUID")},
+			Spec: v1alpha1.MemberSpec{Namespace: read.StringAt(o, "spec", "namespace"),
+				KubeSystemUID: read.StringAt(o, "spec", "kubeSystemUID")},
 		}
 	}
 	return m
@@ -67,7 +68,7 @@ func findRemoval(ctx context.Context, c *writer, clusterID string, o LeaveOption
 		return r, fmt.Errorf("cluster id %q: %s", clusterID, wantClusterID)
 	}
 	member := r.admission.member()
-	found, err := c.find(ctx, toUnstructured(member))
+	found, err := c.Find(ctx, toUnstructured(member))
 	if err != nil {
 		return r, err
 	}
@@ -83,7 +84,7 @@ func findRemoval(ctx context.Context, c *writer, clusterID string, o LeaveOption
 	member.Spec.Namespace = cmp.Or(member.Spec.Namespace, usual)
 	r.admission.Spec = member.Spec
 	r.member = member
-	heartbeat, err := c.heartbeat(ctx, member.Spec.Namespace)
+	heartbeat, err := c.Heartbeat(ctx, member.Spec.Namespace)
 	if err != nil || heartbeat == nil || o.Force {
 		return r, err
 	}
@@ -108,13 +109,13 @@ const markLife = 365 * 24 * time.Hour
 // forgetOthers deletes the namespaces of members that were removed so long ago that no token of theirs can be valid,
 // and no importer needs the mark.
 func (r *removal) forgetOthers(ctx context.Context) error {
-	namespaces, err := r.broker.listObjects(ctx, namespaces, "", broker.LabelClusterID)
+	namespaces, err := r.broker.ListObjects(ctx, read.Namespaces, "", broker.LabelClusterID)
 	if err != nil {
 		return err
 	}
 	for _, namespace := range namespaces {
 		removed, err := time.Parse(time.RFC3339, namespace.GetAnnotations()[broker.AnnotationRemoved])
-		if err != nil || !isManaged(namespace) || r.now.Sub(removed) < max(markLife,
+		if err != nil || !read.IsManaged(namespace) || r.now.Sub(removed) < max(markLife,
 			broker.GrantOf(namespace.GetAnnotations()).Lasts()) {
 			continue
 		}

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/clusterset-dns/clusterset/admin/read"
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
@@ -80,7 +81,7 @@ func Status(ctx context.Context, onBroker, onMember *rest.Config, o StatusOption
 // A collector is one call of [Status]: it reads the member first and then the broker, into state.
 type collector struct {
 	options      StatusOptions
-	member       *cluster                  // nil if only the broker is read
+	member       *read.Cluster             // nil if only the broker is read
 	brokerConfig *rest.Config              // given, or from the credential of the member; nil if there is neither
 	namespace    string                    // of the member on the broker, if its own credential is used; else ""
 	uid          types.UID                 // of Namespace kube-system of the member; "" if only the broker is read
@@ -90,29 +91,29 @@ type collector struct {
 }
 
 func (s *collector) readMember(ctx context.Context, config *rest.Config) error {
-	c, err := open(RoleMember, config)
+	c, err := read.Open(read.RoleMember, config)
 	if err != nil {
 		return err
 	}
-	defer func() { s.state.Problems = append(s.state.Problems, c.skipped...) }()
-	local, err := c.localState(ctx)
+	defer func() { s.state.Problems = append(s.state.Problems, c.Skipped...) }()
+	local, err := c.Local(ctx)
 	if err != nil {
 		return err
 	}
-	s.member, s.uid = c, local.uid
+	s.member, s.uid = c, local.UID
 	s.state.Cluster = &ClusterState{
-		ClusterID: local.clusterID(), ClusterSet: local.clusterSet(), Leaving: local.leaving(), BrokerUID: local.brokerUID(),
+		ClusterID: local.ClusterID(), ClusterSet: local.ClusterSet(), Leaving: local.Leaving(), BrokerUID: local.BrokerUID(),
 	}
-	for _, err := range local.invalidCRDs {
+	for _, err := range local.InvalidCRDs {
 		s.state.Cluster.CRDs = append(s.state.Cluster.CRDs, err.Error())
 	}
-	s.state.Warnings = append(s.state.Warnings, local.olderCRDs...)
-	if local.membership != nil {
+	s.state.Warnings = append(s.state.Warnings, local.OlderCRDs...)
+	if local.Membership != nil {
 		if err := s.readPolicies(ctx, c, local); err != nil {
 			return err
 		}
 	}
-	if err := s.readExports(ctx, c, local.exports); err != nil {
+	if err := s.readExports(ctx, c, local.Exports); err != nil {
 		return err
 	}
 	if err := s.readImports(ctx, c); err != nil {
@@ -124,8 +125,8 @@ func (s *collector) readMember(ctx context.Context, config *rest.Config) error {
 	if err := s.readCredential(ctx, c); err != nil {
 		return err
 	}
-	if local.membership != nil || s.state.Cluster.CredentialExpires != nil { // a cluster that never joined needs no CRDs
-		for _, err := range local.missingCRDs {
+	if local.Membership != nil || s.state.Cluster.CredentialExpires != nil { // a cluster that never joined needs no CRDs
+		for _, err := range local.MissingCRDs {
 			s.state.Cluster.CRDs = append(s.state.Cluster.CRDs, err.Error())
 		}
 	}
@@ -133,27 +134,27 @@ func (s *collector) readMember(ctx context.Context, config *rest.Config) error {
 }
 
 // readPolicies warns of policies of the member that another join would change. A newer one stays as it is.
-func (s *collector) readPolicies(ctx context.Context, c *cluster, local localState) error {
-	found, err := c.readSet(ctx, local.policies())
-	for _, o := range slices.Concat(found.missing, found.changed) {
+func (s *collector) readPolicies(ctx context.Context, c *read.Cluster, local read.Local) error {
+	found, err := c.ReadSet(ctx, local.Policies())
+	for _, o := range slices.Concat(found.Missing, found.Changed) {
 		s.state.Warnings = append(s.state.Warnings, fmt.Sprintf(
-			"%s is missing or differs from that of version %d: run \"clusterset join\" again", describe(o), deploy.Version))
+			"%s is missing or differs from that of version %d: run \"clusterset join\" again", read.Describe(o), deploy.Version))
 	}
-	if found.oldest != nil && versionOf(found.oldest) < deploy.Version {
+	if found.Oldest != nil && read.VersionOf(found.Oldest) < deploy.Version {
 		s.state.Warnings = append(s.state.Warnings, fmt.Sprintf(
 			"%s is of version %d, and this program brings version %d: run \"clusterset join\" again",
-			describe(found.oldest), versionOf(found.oldest), deploy.Version))
+			read.Describe(found.Oldest), read.VersionOf(found.Oldest), deploy.Version))
 	}
 	return err
 }
 
 // readExports reads the exports in any version that the CRD serves.
-func (s *collector) readExports(ctx context.Context, c *cluster, version string) error {
+func (s *collector) readExports(ctx context.Context, c *read.Cluster, version string) error {
 	if version == "" {
 		s.state.Cluster.Exports.Unread = "the cluster does not have the kind ServiceExport"
 		return nil
 	}
-	exports, err := list[mcsv1beta1.ServiceExport](ctx, c,
+	exports, err := read.List[mcsv1beta1.ServiceExport](ctx, c,
 		schema.GroupVersionResource{Group: mcsv1beta1.GroupName, Version: version, Resource: "serviceexports"}, "")
 	if err != nil {
 		return err
@@ -172,9 +173,9 @@ func (s *collector) readExports(ctx context.Context, c *cluster, version string)
 	return nil
 }
 
-// readImports reads the imports and their selection. It warns of imports of old Lighthouse versions
-// (docs/spec/dns.md 1.7).
-func (s *collector) readImports(ctx context.Context, c *cluster) (err error) {
+// readImports reads the imports and their selection. It warns of imports of old Lighthouse versions (docs/spec/dns.md
+// 1.7).
+func (s *collector) readImports(ctx context.Context, c *read.Cluster) (err error) {
 	if s.imports, err = readImports(ctx, c); err != nil {
 		return err
 	}
@@ -208,8 +209,8 @@ func (s *collector) isThis(m *v1alpha1.Member) bool {
 	return s.uid != "" && m.Spec.KubeSystemUID == string(s.uid)
 }
 
-func (s *collector) readLeader(ctx context.Context, c *cluster) error {
-	lease, err := c.lease(ctx, s.options.Namespace, wellknown.ControllerLease)
+func (s *collector) readLeader(ctx context.Context, c *read.Cluster) error {
+	lease, err := c.Lease(ctx, s.options.Namespace, wellknown.ControllerLease)
 	if err != nil || lease == nil {
 		return err
 	}
@@ -228,8 +229,8 @@ func (s *collector) readLeader(ctx context.Context, c *cluster) error {
 }
 
 // readCredential also takes the configuration of the broker from the credential if the caller gave none.
-func (s *collector) readCredential(ctx context.Context, c *cluster) error {
-	secret, err := c.secret(ctx, s.options.Namespace)
+func (s *collector) readCredential(ctx context.Context, c *read.Cluster) error {
+	secret, err := c.Secret(ctx, s.options.Namespace)
 	if err != nil || secret == nil {
 		return err
 	}
@@ -239,19 +240,19 @@ func (s *collector) readCredential(ctx context.Context, c *cluster) error {
 	}
 	s.state.Cluster.CredentialExpires = &token.Expires
 	if s.brokerConfig == nil {
-		s.brokerConfig, s.namespace, err = credentialConfig(secret)
+		s.brokerConfig, s.namespace, err = read.CredentialConfig(secret)
 	}
 	return err
 }
 
 func (s *collector) readBroker(ctx context.Context) error {
-	c, err := open(RoleBroker, s.brokerConfig)
+	c, err := read.Open(read.RoleBroker, s.brokerConfig)
 	if err != nil {
 		return err
 	}
-	defer func() { s.state.Problems = append(s.state.Problems, c.skipped...) }()
+	defer func() { s.state.Problems = append(s.state.Problems, c.Skipped...) }()
 	s.state.Broker = &BrokerState{Server: s.brokerConfig.Host}
-	s.state.Broker.UID, err = c.kubeSystem(ctx)
+	s.state.Broker.UID, err = c.KubeSystem(ctx)
 	if apierrors.IsForbidden(err) && s.readRemoval(ctx, c) {
 		return nil
 	}
@@ -263,12 +264,12 @@ func (s *collector) readBroker(ctx context.Context) error {
 		return err
 	}
 	s.addSettings(set)
-	members, err := list[v1alpha1.Member](ctx, c, v1alpha1.Members, "")
+	members, err := read.List[v1alpha1.Member](ctx, c, v1alpha1.Members, "")
 	if err != nil {
 		return err
 	}
 	slices.SortFunc(members, func(a, b v1alpha1.Member) int { return cmp.Compare(a.Name, b.Name) })
-	records, err := list[v1alpha1.ExportedService](ctx, c, v1alpha1.ExportedServices, "")
+	records, err := read.List[v1alpha1.ExportedService](ctx, c, v1alpha1.ExportedServices, "")
 	if err != nil {
 		return err
 	}
@@ -281,7 +282,7 @@ func (s *collector) readBroker(ctx context.Context) error {
 	return s.readTaken(ctx, members, records)
 }
 
-func (s *collector) readMembers(ctx context.Context, c *cluster, members []v1alpha1.Member,
+func (s *collector) readMembers(ctx context.Context, c *read.Cluster, members []v1alpha1.Member,
 	records []v1alpha1.ExportedService) error {
 	services := make(map[string]int) // by broker namespace
 	for i := range records {
@@ -321,12 +322,12 @@ func (s *collector) readOutside(ctx context.Context) error {
 }
 
 // readRemoval reports whether this cluster was removed from the broker: then it can read nothing else.
-func (s *collector) readRemoval(ctx context.Context, c *cluster) bool {
+func (s *collector) readRemoval(ctx context.Context, c *read.Cluster) bool {
 	if s.namespace == "" {
 		return false
 	}
-	namespace, err := c.find(ctx, object(corev1.SchemeGroupVersion.WithKind("Namespace"), "", s.namespace))
-	if err != nil || namespace == nil || !isMarked(namespace) {
+	namespace, err := c.Find(ctx, read.Object(corev1.SchemeGroupVersion.WithKind("Namespace"), "", s.namespace))
+	if err != nil || namespace == nil || !read.IsMarked(namespace) {
 		return false
 	}
 	s.state.Broker.UID = types.UID(namespace.GetAnnotations()[broker.AnnotationBrokerUID])
@@ -335,46 +336,46 @@ func (s *collector) readRemoval(ctx context.Context, c *cluster) bool {
 }
 
 // readVersion checks the CRDs and policies of the broker, which members may read, too.
-func (s *collector) readVersion(ctx context.Context, c *cluster) (setState, error) {
-	set := slices.DeleteFunc(brokerSet(), func(o *unstructured.Unstructured) bool {
+func (s *collector) readVersion(ctx context.Context, c *read.Cluster) (read.Set, error) {
+	set := slices.DeleteFunc(read.BrokerSet(), func(o *unstructured.Unstructured) bool {
 		return o.GetKind() != "CustomResourceDefinition" && o.GroupVersionKind().Group != admissionv1.GroupName
 	})
-	found, err := c.readSet(ctx, set)
+	found, err := c.ReadSet(ctx, set)
 	if err != nil {
 		return found, err
 	}
-	for _, o := range found.missing {
-		s.problem("broker: %s does not exist: run \"clusterset broker init\"", describe(o))
+	for _, o := range found.Missing {
+		s.problem("broker: %s does not exist: run \"clusterset broker init\"", read.Describe(o))
 	}
-	for _, o := range found.changed {
-		s.problem("broker: %s differs from that of version %d: run \"clusterset broker init\"", describe(o), deploy.Version)
+	for _, o := range found.Changed {
+		s.problem("broker: %s differs from that of version %d: run \"clusterset broker init\"", read.Describe(o), deploy.Version)
 	}
-	if outdated := found.outdated(); outdated != "" {
+	if outdated := found.Outdated(); outdated != "" {
 		s.problem("%s", outdated)
 	}
-	if err := found.checkNotNewer(); err != nil {
+	if err := found.CheckNotNewer(); err != nil {
 		s.state.Warnings = append(s.state.Warnings, err.Error())
 	}
-	if len(found.unread) > 0 {
+	if len(found.Unread) > 0 {
 		s.state.Warnings = append(s.state.Warnings, fmt.Sprintf(
 			"the broker does not let this cluster read %s: run \"clusterset broker init\" there, of this version",
-			describe(found.unread[0])))
+			read.Describe(found.Unread[0])))
 	}
-	if found.oldest != nil {
-		s.state.Broker.Version = versionOf(found.oldest)
+	if found.Oldest != nil {
+		s.state.Broker.Version = read.VersionOf(found.Oldest)
 	}
 	return found, nil
 }
 
 // addSettings adds the settings of the clusterset.
-func (s *collector) addSettings(set setState) {
-	definition := set.crd(v1alpha1.Members)
-	if vip, err := vipOf(definition); err != nil {
+func (s *collector) addSettings(set read.Set) {
+	definition := set.CRD(v1alpha1.Members)
+	if vip, err := read.VIPOf(definition); err != nil {
 		s.problem("broker: %v", err)
 	} else {
 		s.state.Broker.VIP = vip.String()
 	}
-	mode, err := mergeOf(definition)
+	mode, err := read.MergeOf(definition)
 	if err != nil {
 		s.problem("broker: %v", err)
 	}
@@ -385,14 +386,14 @@ func (s *collector) problem(format string, args ...any) {
 	s.state.Problems = append(s.state.Problems, fmt.Sprintf(format, args...))
 }
 
-func (s *collector) readHeartbeat(ctx context.Context, c *cluster, m *v1alpha1.Member) (MemberState, error) {
+func (s *collector) readHeartbeat(ctx context.Context, c *read.Cluster, m *v1alpha1.Member) (MemberState, error) {
 	state := MemberState{
 		ClusterID: m.Name, Namespace: m.Spec.Namespace, Version: m.Status.Version,
 		PodCIDRs: m.Spec.PodCIDRs, ServiceCIDRs: m.Spec.ServiceCIDRs, VIPCIDR: m.Spec.VIPCIDR,
 		SecondVIPCIDR: m.Spec.SecondVIPCIDR, VIP: m.Status.VIP, Merge: m.Status.Merge, KubeSystemUID: m.Spec.KubeSystemUID,
 		This: s.isThis(m), Expired: true,
 	}
-	heartbeat, err := c.heartbeat(ctx, m.Spec.Namespace)
+	heartbeat, err := c.Heartbeat(ctx, m.Spec.Namespace)
 	if err != nil || heartbeat == nil {
 		return state, err
 	}
@@ -404,9 +405,9 @@ func (s *collector) readHeartbeat(ctx context.Context, c *cluster, m *v1alpha1.M
 }
 
 // findConflicts merges the records of all members with the default options.
-func (s *collector) findConflicts(ctx context.Context, c *cluster, members []v1alpha1.Member,
+func (s *collector) findConflicts(ctx context.Context, c *read.Cluster, members []v1alpha1.Member,
 	records []v1alpha1.ExportedService) error {
-	namespaces, err := list[corev1.Namespace](ctx, c, namespaces,
+	namespaces, err := read.List[corev1.Namespace](ctx, c, read.Namespaces,
 		broker.LabelClusterID)
 	if err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/clusterset-dns/clusterset/admin/networks"
+	"github.com/clusterset-dns/clusterset/admin/read"
 	"github.com/clusterset-dns/clusterset/api/broker"
 	apireason "github.com/clusterset-dns/clusterset/api/reason"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
@@ -122,7 +123,7 @@ func (e evaluation) evaluateSettings() {
 		return
 	}
 	if vip, err := merge.ParseVIPSetting(strings.Fields(e.state.Broker.VIP)); err == nil && vip.Mode != "" {
-		e.compareSetting("vip", e.state.Broker.VIP, joinWithVIP(vip), func(m *MemberState) string { return m.VIP })
+		e.compareSetting("vip", e.state.Broker.VIP, read.JoinWithVIP(vip), func(m *MemberState) string { return m.VIP })
 	}
 	e.compareSetting("merge", e.state.Broker.Merge, "clusterset join", func(m *MemberState) string { return m.Merge })
 }

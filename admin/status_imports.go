@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/clusterset-dns/clusterset/admin/read"
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	apireason "github.com/clusterset-dns/clusterset/api/reason"
@@ -34,9 +35,9 @@ type importList struct {
 }
 
 // readImports reads the ServiceImports. Without the right to list them it returns an empty list.
-func readImports(ctx context.Context, c *cluster) (importList, error) {
+func readImports(ctx context.Context, c *read.Cluster) (importList, error) {
 	var l importList
-	all, err := list[mcsv1beta1.ServiceImport](ctx, c, serviceImports, "")
+	all, err := read.List[mcsv1beta1.ServiceImport](ctx, c, read.ServiceImports, "")
 	if apierrors.IsForbidden(err) {
 		return l, nil
 	}
@@ -73,7 +74,7 @@ func (l importList) notReady(now time.Time) []NotReadyImport {
 
 // takenNames finds services that cannot be imported because a foreign ServiceImport has their name.
 type takenNames struct {
-	member     *cluster
+	member     *read.Cluster
 	own        *v1alpha1.Member // of this cluster
 	controller string           // namespace of the controller
 	chosen     wellknown.NamespaceChoice
@@ -89,7 +90,7 @@ func (t takenNames) of(ctx context.Context, foreign []*mcsv1beta1.ServiceImport,
 		if len(exporters) == 0 || wellknown.NeverTakesPart(imp.Namespace, t.controller) {
 			continue
 		}
-		ns, err := as[corev1.Namespace](ctx, t.member, corev1.SchemeGroupVersion.WithKind("Namespace"), "", imp.Namespace)
+		ns, err := read.As[corev1.Namespace](ctx, t.member, corev1.SchemeGroupVersion.WithKind("Namespace"), "", imp.Namespace)
 		if err != nil {
 			return all, err
 		}

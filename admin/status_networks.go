@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/clusterset-dns/clusterset/admin/networks"
+	"github.com/clusterset-dns/clusterset/admin/read"
 	"github.com/clusterset-dns/clusterset/api/broker"
 )
 
@@ -29,11 +30,11 @@ func (k *NetworkCheck) get(declared []string, now time.Time) *OutsideState {
 }
 
 // readOutside reads the addresses outside of the networks of a Member.
-func readOutside(ctx context.Context, c *cluster, m *MemberState) (*OutsideState, error) {
+func readOutside(ctx context.Context, c *read.Cluster, m *MemberState) (*OutsideState, error) {
 	o := &OutsideState{declared: m.PodCIDRs}
 	pods, services := validCIDRs(m.PodCIDRs), validCIDRs(m.ServiceCIDRs)
-	o.Pods, o.Unread = c.podsOutside(ctx, slices.Concat(pods, services))
-	found, err := c.findNetworks(ctx)
+	o.Pods, o.Unread = c.PodsOutside(ctx, slices.Concat(pods, services))
+	found, err := c.FindNetworks(ctx)
 	for _, n := range found.Pods {
 		if !slices.ContainsFunc(pods, func(p netip.Prefix) bool { return networks.Within(n.Prefix, p) }) {
 			o.Networks = append(o.Networks, networks.State{Of: "Pods", CIDR: n.Prefix.String(), Source: n.Source, PerNode: n.PerNode})

@@ -11,11 +11,12 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset/admin/explain/cause"
+	"github.com/clusterset-dns/clusterset/admin/read"
 	"github.com/clusterset-dns/clusterset/api/broker"
 )
 
 // readSelection reads which clusters the imports prefer and use. Without the right to list slices it returns nil.
-func readSelection(ctx context.Context, c *cluster, imports []*mcsv1beta1.ServiceImport) (states []SelectionState,
+func readSelection(ctx context.Context, c *read.Cluster, imports []*mcsv1beta1.ServiceImport) (states []SelectionState,
 	err error) {
 	preferred := make(map[types.NamespacedName]string)
 	for _, imp := range imports {
@@ -26,7 +27,7 @@ func readSelection(ctx context.Context, c *cluster, imports []*mcsv1beta1.Servic
 	if len(preferred) == 0 {
 		return nil, nil
 	}
-	all, err := list[discoveryv1.EndpointSlice](ctx, c, endpointSlices,
+	all, err := read.List[discoveryv1.EndpointSlice](ctx, c, read.EndpointSlices,
 		discoveryv1.LabelManagedBy+"="+broker.ManagedBy)
 	if apierrors.IsForbidden(err) {
 		return nil, nil

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/clusterset-dns/clusterset/admin/read"
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/deploy"
@@ -29,15 +30,15 @@ import (
 
 func credentialOf(t *testing.T, member *controlplane.ControlPlane) (*rest.Config, string) {
 	t.Helper()
-	c, err := open(RoleMember, member.Config())
+	c, err := read.Open(read.RoleMember, member.Config())
 	if err != nil {
 		t.Fatal(err)
 	}
-	secret, err := c.secret(t.Context(), wellknown.ControllerNamespace)
+	secret, err := c.Secret(t.Context(), wellknown.ControllerNamespace)
 	if err != nil || secret == nil {
 		t.Fatalf("secret %v, error %v", secret, err)
 	}
-	config, namespace, err := credentialConfig(secret)
+	config, namespace, err := read.CredentialConfig(secret)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,11 +107,11 @@ func TestCredentialAndStatus(t *testing.T) {
 		}
 		mustJoin(t, onBroker, east, options("east"))
 		after, _ := credentialOf(t, east)
-		c, err := open(RoleBroker, after)
+		c, err := read.Open(read.RoleBroker, after)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.kubeSystem(t.Context()); err != nil || after.BearerToken == rejected {
+		if _, err := c.KubeSystem(t.Context()); err != nil || after.BearerToken == rejected {
 			t.Errorf("with the credential after the join: %v, the same token: %t; want one that the broker accepts", err,
 				after.BearerToken == rejected)
 		}
@@ -215,7 +216,7 @@ spec: {type: ClusterSetIP, ips: [10.2.0.1], ports: []}
 	if !warns() {
 		t.Error("no warning")
 	}
-	imports := east.Dynamic().Resource(serviceImports).Namespace("default")
+	imports := east.Dynamic().Resource(read.ServiceImports).Namespace("default")
 	if err := imports.Delete(t.Context(), "db-shop-west", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -284,7 +285,7 @@ func outdatedKind(t *testing.T, east *controlplane.ControlPlane, o StatusOptions
 			state.Cluster.Exports)
 	}
 	serve(true)
-	exports := east.Dynamic().Resource(serviceExports).Namespace("default")
+	exports := east.Dynamic().Resource(read.ServiceExports).Namespace("default")
 	until.OK(t, "the export is gone", func(ctx context.Context) error {
 		return exports.Delete(ctx, "db",
 			metav1.DeleteOptions{})
@@ -298,8 +299,8 @@ func undecodable(t *testing.T, onBroker, east *controlplane.ControlPlane, west s
 	if err := onBroker.ApplyYAML(t.Context(), []byte(heartbeat)); err != nil {
 		t.Fatal(err)
 	}
-	exports := east.Dynamic().Resource(serviceExports).Namespace("default")
-	odd := object(mcsv1beta1.SchemeGroupVersion.WithKind("ServiceExport"), "default", "odd")
+	exports := east.Dynamic().Resource(read.ServiceExports).Namespace("default")
+	odd := read.Object(mcsv1beta1.SchemeGroupVersion.WithKind("ServiceExport"), "default", "odd")
 	created, err := exports.Create(t.Context(), odd, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -454,7 +455,7 @@ func rights(t *testing.T, config *rest.Config, own, other string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := dyn.Resource(namespaces).List(t.Context(),
+	if _, err := dyn.Resource(read.Namespaces).List(t.Context(),
 		metav1.ListOptions{}); err != nil {
 		t.Error(err)
 	}
@@ -552,13 +553,13 @@ func sets(t *testing.T, onBroker, east *controlplane.ControlPlane) {
 	change(east, policyResource, ids, `{"spec":{"failurePolicy":"Ignore"}}`)
 	mustJoin(t, onBroker, east, options("east"))
 	policy := find(t, east, "validatingadmissionpolicies", "", ids)
-	if versionOf(policy) != 99 || stringAt(policy, "spec", "failurePolicy") != "Ignore" {
+	if read.VersionOf(policy) != 99 || read.StringAt(policy, "spec", "failurePolicy") != "Ignore" {
 		t.Errorf("policy of a newer version was overwritten: %v", policy.Object)
 	}
 	version(east, policyResource, ids, "null")
 	mustJoin(t, onBroker, east, options("east"))
-	if policy := find(t, east, "validatingadmissionpolicies", "", ids); versionOf(policy) != deploy.Version {
-		t.Errorf("policy has version %d, want that of the join", versionOf(policy))
+	if policy := find(t, east, "validatingadmissionpolicies", "", ids); read.VersionOf(policy) != deploy.Version {
+		t.Errorf("policy has version %d, want that of the join", read.VersionOf(policy))
 	}
 }
 
@@ -568,7 +569,7 @@ func frozenController(t *testing.T, east *controlplane.ControlPlane, o StatusOpt
 	text := wellknown.FormatFreezes([]wellknown.Freeze{{Reason: "broker_identity", Code: "cluster-cloned",
 		Detail: "two of them", Suspends: "exports", Since: since}})
 	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, wellknown.AnnotationFrozen, text)
-	_, err := east.Dynamic().Resource(leases).Namespace(wellknown.ControllerNamespace).
+	_, err := east.Dynamic().Resource(read.Leases).Namespace(wellknown.ControllerNamespace).
 		Patch(t.Context(), wellknown.ControllerLease, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 	if err != nil {
 		t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 	mcscrd "sigs.k8s.io/mcs-api/config/crd"
 
+	"github.com/clusterset-dns/clusterset/admin/read"
 	"github.com/clusterset-dns/clusterset/admin/wiring"
 	"github.com/clusterset-dns/clusterset/api/about"
 	"github.com/clusterset-dns/clusterset/api/broker"
@@ -40,7 +41,7 @@ type UninstallResult struct {
 // Uninstall removes everything of the project from a cluster that is not a member (docs/spec/operations.md 6). Objects
 // that others wrote or may use stay and are listed. After an interruption, a second call does the rest.
 func Uninstall(ctx context.Context, onMember *rest.Config, o UninstallOptions) (UninstallResult, error) {
-	u, err := newUninstaller(RoleMember, onMember, o)
+	u, err := newUninstaller(read.RoleMember, onMember, o)
 	if err != nil {
 		return UninstallResult{}, err
 	}
@@ -57,7 +58,7 @@ func Uninstall(ctx context.Context, onMember *rest.Config, o UninstallOptions) (
 
 // UninstallBroker removes everything of the project from a broker without members.
 func UninstallBroker(ctx context.Context, onBroker *rest.Config, o UninstallOptions) (UninstallResult, error) {
-	u, err := newUninstaller(RoleBroker, onBroker, o)
+	u, err := newUninstaller(read.RoleBroker, onBroker, o)
 	if err != nil {
 		return UninstallResult{}, err
 	}
@@ -75,7 +76,7 @@ type uninstaller struct {
 	*writer
 	config  *rest.Config
 	options UninstallOptions
-	local   localState // by checkLeft
+	local   read.Local // by checkLeft
 	result  UninstallResult
 
 	// a policy of others, or of a broker, keeps objects of namespaces that do not exist
@@ -83,7 +84,7 @@ type uninstaller struct {
 	wouldDelete map[schema.GroupKind]int // by a dry run, of custom objects
 }
 
-func newUninstaller(role Role, config *rest.Config, o UninstallOptions) (*uninstaller, error) {
+func newUninstaller(role read.Role, config *rest.Config, o UninstallOptions) (*uninstaller, error) {
 	c, err := openWriter(role, config, o.WriteOptions)
 	if err != nil {
 		return nil, fmt.Errorf("uninstall: %w", err)
@@ -97,13 +98,13 @@ func (u *uninstaller) left(format string, args ...any) {
 
 // checkLeft returns an error for a member: [Leave] takes the cluster out of the clusterset, which needs the broker.
 func (u *uninstaller) checkLeft(ctx context.Context) (err error) {
-	if u.local, err = u.localState(ctx); err != nil {
+	if u.local, err = u.Local(ctx); err != nil {
 		return err
 	}
-	if u.local.membership != nil {
-		return fmt.Errorf("this cluster is a member of clusterset %q: run \"clusterset leave\" first", u.local.clusterSet())
+	if u.local.Membership != nil {
+		return fmt.Errorf("this cluster is a member of clusterset %q: run \"clusterset leave\" first", u.local.ClusterSet())
 	}
-	credential, err := u.secret(ctx, u.options.Namespace)
+	credential, err := u.Secret(ctx, u.options.Namespace)
 	if credential != nil { // leave deletes it: ClusterProperty clusterset.k8s.io may have been deleted by hand
 		return fmt.Errorf("this cluster has not left: Secret %s/%s exists: run \"clusterset leave\" first",
 			u.options.Namespace, credential.Name)
@@ -138,16 +139,16 @@ func (u *uninstaller) undoDNS(ctx context.Context) error {
 // removeID deletes the cluster id if a join has written it. The policy that keeps it allows that a moment after a
 // leave.
 func (u *uninstaller) removeID(ctx context.Context) error {
-	if u.local.id == nil {
+	if u.local.ID == nil {
 		return nil
 	}
-	if !isAppliedBy(u.local.id, wellknown.ManagerJoin) {
-		u.left("%s was not written by clusterset", describe(u.local.id))
+	if !isAppliedBy(u.local.ID, wellknown.ManagerJoin) {
+		u.left("%s was not written by clusterset", read.Describe(u.local.ID))
 		return nil
 	}
 	var denied error
 	err := u.options.waitUntil(ctx, "the API server lets the cluster id go", func(ctx context.Context) (bool, error) {
-		if _, denied = u.remove(ctx, u.local.property(about.ClusterIDName, "")); apierrors.IsInvalid(denied) {
+		if _, denied = u.remove(ctx, u.local.Property(about.ClusterIDName, "")); apierrors.IsInvalid(denied) {
 			return false, nil
 		}
 		return denied == nil, denied
@@ -160,7 +161,7 @@ func (u *uninstaller) removeID(ctx context.Context) error {
 
 // removeRegion deletes the region if a join has written it.
 func (u *uninstaller) removeRegion(ctx context.Context) error {
-	region := u.local.region
+	region := u.local.Region
 	if region == nil || !isAppliedBy(region, wellknown.ManagerJoin) {
 		return nil // it describes the cluster for all readers: no need to list it
 	}
@@ -169,18 +170,18 @@ func (u *uninstaller) removeRegion(ctx context.Context) error {
 }
 
 func (u *uninstaller) removePolicies(ctx context.Context) error {
-	return u.removeAll(ctx, parse(deploy.Member))
+	return u.removeAll(ctx, read.Parse(deploy.Member))
 }
 
 // removeNamespace deletes the namespace of the controller with all that is in it.
 func (u *uninstaller) removeNamespace(ctx context.Context) error {
-	namespace := object(schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}, "", u.options.Namespace)
-	found, err := u.find(ctx, namespace)
+	namespace := read.Object(schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}, "", u.options.Namespace)
+	found, err := u.Find(ctx, namespace)
 	if err != nil {
 		return err
 	}
 	if found != nil && u.options.Namespace != wellknown.ControllerNamespace && !isAppliedBy(found, wellknown.ManagerJoin) {
-		u.left("%s was not written by clusterset", describe(namespace))
+		u.left("%s was not written by clusterset", read.Describe(namespace))
 		return nil
 	}
 	return u.removeAndWait(ctx, namespace)
@@ -192,8 +193,8 @@ func (u *uninstaller) removeAndWait(ctx context.Context, o *unstructured.Unstruc
 	if err != nil || !removed || u.options.DryRun != DryRunNone {
 		return err
 	}
-	return u.options.waitUntil(ctx, describe(o)+" is gone", func(ctx context.Context) (bool, error) {
-		found, err := u.find(ctx, o)
+	return u.options.waitUntil(ctx, read.Describe(o)+" is gone", func(ctx context.Context) (bool, error) {
+		found, err := u.Find(ctx, o)
 		return err == nil && found == nil, err
 	})
 }
@@ -201,14 +202,14 @@ func (u *uninstaller) removeAndWait(ctx context.Context, o *unstructured.Unstruc
 // removeVerify deletes the namespaces of runs of [Verify] that were killed. No run can go on in a cluster that is not a
 // member.
 func (u *uninstaller) removeVerify(ctx context.Context) error {
-	found, err := u.listObjects(ctx, namespaces, "", broker.LabelManagedBy+"="+wellknown.ManagerVerify)
+	found, err := u.ListObjects(ctx, read.Namespaces, "", broker.LabelManagedBy+"="+wellknown.ManagerVerify)
 	for _, o := range found {
 		switch {
 		case err != nil:
 		case isOfVerify(o):
 			err = u.removeAndWait(ctx, o)
 		default:
-			u.left("%s has the label of clusterset verify, which did not make it", describe(o))
+			u.left("%s has the label of clusterset verify, which did not make it", read.Describe(o))
 		}
 	}
 	return err
@@ -217,12 +218,12 @@ func (u *uninstaller) removeVerify(ctx context.Context) error {
 // nameCreated lists the namespaces that the controller has created for imports: others may use them since
 // (docs/spec/controller.md 5.9).
 func (u *uninstaller) nameCreated(ctx context.Context) error {
-	found, err := u.listObjects(ctx, namespaces, "", broker.LabelManagedBy+"="+broker.ManagedBy)
+	found, err := u.ListObjects(ctx, read.Namespaces, "", broker.LabelManagedBy+"="+broker.ManagedBy)
 	for _, o := range found {
 		if o.GetAnnotations()[broker.AnnotationCreatedFor] == "" {
 			continue // of a member, where the cluster is the broker, too
 		}
-		u.left("%s was created for imports: delete it if nothing else is in it, or remove its label %s", describe(o),
+		u.left("%s was created for imports: delete it if nothing else is in it, or remove its label %s", read.Describe(o),
 			broker.LabelManagedBy)
 	}
 	return err
@@ -231,7 +232,7 @@ func (u *uninstaller) nameCreated(ctx context.Context) error {
 // removeRights deletes what the manifests have outside of the namespace.
 func (u *uninstaller) removeRights(ctx context.Context) error {
 	for _, manifest := range [][]byte{deploy.ControllerRBAC, deploy.DNSRBAC, deploy.AllInOneRBAC} {
-		objects := slices.DeleteFunc(parse(manifest), func(
+		objects := slices.DeleteFunc(read.Parse(manifest), func(
 			o *unstructured.Unstructured) bool {
 			return o.GetNamespace() != ""
 		})
@@ -256,7 +257,7 @@ func (u *uninstaller) removeExports(ctx context.Context) error {
 	if !u.options.DeleteExports {
 		return nil
 	}
-	exports, err := u.listObjects(ctx, serviceExports, "", "")
+	exports, err := u.ListObjects(ctx, read.ServiceExports, "", "")
 	for _, o := range exports {
 		if err == nil {
 			err = u.deleteLast(ctx, o)
@@ -268,7 +269,7 @@ func (u *uninstaller) removeExports(ctx context.Context) error {
 // removeImports deletes what the controller has imported since "leave" looked, while that ended, and what "leave" could
 // not delete.
 func (u *uninstaller) removeImports(ctx context.Context) error {
-	_, err := removeImports(ctx, u.cluster, u.deleteLast) // what others have written with our label, "leave" has named
+	_, err := removeImports(ctx, u.Cluster, u.deleteLast) // what others have written with our label, "leave" has named
 	return err
 }
 
@@ -276,7 +277,7 @@ func (u *uninstaller) removeImports(ctx context.Context) error {
 // policies of others, or those of a broker, keep the object, it is left, and no later one waits.
 func (u *uninstaller) deleteLast(ctx context.Context, o *unstructured.Unstructured) error {
 	var err error
-	waited := u.options.waitUntil(ctx, "the API server lets "+describe(o)+" go", func(ctx context.Context) (bool, error) {
+	waited := u.options.waitUntil(ctx, "the API server lets "+read.Describe(o)+" go", func(ctx context.Context) (bool, error) {
 		err = u.tryDelete(ctx, o)
 		return !errors.Is(err, errNoNamespace) || u.denied, nil
 	})
@@ -285,7 +286,7 @@ func (u *uninstaller) deleteLast(ctx context.Context, o *unstructured.Unstructur
 	}
 	if errors.Is(err, errNoNamespace) {
 		u.denied = true
-		u.left("%s: %v", describe(o), errNoNamespace)
+		u.left("%s: %v", read.Describe(o), errNoNamespace)
 		return nil
 	}
 	if err == nil && u.options.DryRun != DryRunNone {
@@ -297,17 +298,17 @@ func (u *uninstaller) deleteLast(ctx context.Context, o *unstructured.Unstructur
 // removeMemberCRDs leaves the CRD ServiceImport in a cluster that is also a broker, where it has the imports of all
 // members.
 func (u *uninstaller) removeMemberCRDs(ctx context.Context) error {
-	crds := memberCRDs()
-	hub, err := u.find(ctx, object(brokerCRDs()[0].GroupVersionKind(), "", v1alpha1.Members.GroupResource().String()))
+	crds := read.MemberCRDs()
+	hub, err := u.Find(ctx, read.Object(read.BrokerCRDs()[0].GroupVersionKind(), "", v1alpha1.Members.GroupResource().String()))
 	if err != nil {
 		return err
 	}
 	if hub != nil {
 		crds = slices.DeleteFunc(crds, func(
 			d *unstructured.Unstructured) bool {
-			return d.GetName() == serviceImports.GroupResource().String()
+			return d.GetName() == read.ServiceImports.GroupResource().String()
 		})
-		u.left("CustomResourceDefinition %s is that of a broker, too", serviceImports.GroupResource())
+		u.left("CustomResourceDefinition %s is that of a broker, too", read.ServiceImports.GroupResource())
 	}
 	return u.removeCRDs(ctx, crds)
 }
@@ -315,7 +316,7 @@ func (u *uninstaller) removeMemberCRDs(ctx context.Context) error {
 // removeCRDs deletes the CRDs that the project has installed and that have no objects: others may use the rest.
 func (u *uninstaller) removeCRDs(ctx context.Context, crds []*unstructured.Unstructured) error {
 	for _, d := range slices.Backward(crds) {
-		existing, err := u.find(ctx, d)
+		existing, err := u.Find(ctx, d)
 		if err != nil {
 			return err
 		}
@@ -324,7 +325,7 @@ func (u *uninstaller) removeCRDs(ctx context.Context, crds []*unstructured.Unstr
 			continue
 		}
 		if !isAppliedBy(existing, wellknown.ManagerJoin) {
-			u.left("%s was not installed by clusterset", describe(d))
+			u.left("%s was not installed by clusterset", read.Describe(d))
 			continue
 		}
 		n, err := u.count(ctx, existing)
@@ -332,7 +333,7 @@ func (u *uninstaller) removeCRDs(ctx context.Context, crds []*unstructured.Unstr
 			return err
 		}
 		if n > 0 {
-			u.left("%s has objects, %d of them", describe(d), n)
+			u.left("%s has objects, %d of them", read.Describe(d), n)
 			continue
 		}
 		if err := u.removeAndWait(ctx, d); err != nil {
@@ -344,14 +345,14 @@ func (u *uninstaller) removeCRDs(ctx context.Context, crds []*unstructured.Unstr
 
 // count returns how many objects of a CRD exist.
 func (u *uninstaller) count(ctx context.Context, definition *unstructured.Unstructured) (int, error) {
-	resource := schema.GroupResource{Group: stringAt(definition, "spec", "group"),
-		Resource: stringAt(definition, "spec", "names", "plural")}
-	served := servedVersions(definition) // each has all objects
+	resource := schema.GroupResource{Group: read.StringAt(definition, "spec", "group"),
+		Resource: read.StringAt(definition, "spec", "names", "plural")}
+	served := read.ServedVersions(definition) // each has all objects
 	if len(served) == 0 {
 		return 0, nil
 	}
-	objects, err := u.listObjects(ctx, resource.WithVersion(served[0]), "", "")
-	kind := schema.GroupKind{Group: resource.Group, Kind: stringAt(definition, "spec", "names", "kind")}
+	objects, err := u.ListObjects(ctx, resource.WithVersion(served[0]), "", "")
+	kind := schema.GroupKind{Group: resource.Group, Kind: read.StringAt(definition, "spec", "names", "kind")}
 	return len(objects) - u.wouldDelete[kind], err
 }
 
@@ -363,7 +364,7 @@ func isAppliedBy(o *unstructured.Unstructured, manager string) bool {
 }
 
 func (u *uninstaller) checkNoMembers(ctx context.Context) error {
-	members, err := u.listObjects(ctx, v1alpha1.Members, "", "")
+	members, err := u.ListObjects(ctx, v1alpha1.Members, "", "")
 	if err == nil && len(members) > 0 {
 		err = fmt.Errorf(
 			"the broker has members, %s and %d more: run \"clusterset leave\" in each of them, or \"clusterset broker remove\"",
@@ -374,12 +375,12 @@ func (u *uninstaller) checkNoMembers(ctx context.Context) error {
 
 // removeMarks deletes the namespaces that say of members that they were removed.
 func (u *uninstaller) removeMarks(ctx context.Context) error {
-	all, err := u.listObjects(ctx, namespaces, "", broker.LabelClusterID)
+	all, err := u.ListObjects(ctx, read.Namespaces, "", broker.LabelClusterID)
 	if err != nil {
 		return err
 	}
 	for _, o := range all {
-		if !isManaged(o) {
+		if !read.IsManaged(o) {
 			continue
 		}
 		if err := u.removeAndWait(ctx, o); err != nil {
@@ -390,14 +391,14 @@ func (u *uninstaller) removeMarks(ctx context.Context) error {
 }
 
 func (u *uninstaller) removeBrokerSet(ctx context.Context) error {
-	return u.removeAll(ctx, parse(deploy.Broker))
+	return u.removeAll(ctx, read.Parse(deploy.Broker))
 }
 
 // removeBrokerCRDs leaves the CRD ServiceImport where other programs use it.
 func (u *uninstaller) removeBrokerCRDs(ctx context.Context) error {
-	crds := brokerCRDs()
-	imports := parse(mcscrd.ServiceImportCRD)[0]
-	existing, err := u.find(ctx, imports)
+	crds := read.BrokerCRDs()
+	imports := read.Parse(mcscrd.ServiceImportCRD)[0]
+	existing, err := u.Find(ctx, imports)
 	if err != nil {
 		return err
 	}

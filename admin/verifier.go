@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/clusterset-dns/clusterset/admin/read"
 	"github.com/clusterset-dns/clusterset/admin/verify/plan"
 	"github.com/clusterset-dns/clusterset/api/about"
 	"github.com/clusterset-dns/clusterset/api/broker"
@@ -50,7 +51,7 @@ type path struct {
 // A verifiedMember is a member and its known state.
 type verifiedMember struct {
 	VerifyCluster
-	*cluster
+	*read.Cluster
 	index     int // from 1
 	clusterID string
 	brokerUID string
@@ -106,10 +107,10 @@ func newVerifier(ctx context.Context, clusters []VerifyCluster, o VerifyOptions)
 }
 
 func (m *verifiedMember) open(ctx context.Context, o VerifyOptions) (err error) {
-	if m.cluster, err = openWithin(m.Config, o.Timeout, grantsVerify); err != nil {
+	if m.Cluster, err = read.OpenWithin(m.Config, o.Timeout, grantsVerify); err != nil {
 		return err
 	}
-	id, set := m.readProperty(ctx, about.ClusterIDName), m.readProperty(ctx, about.ClusterSetName)
+	id, set := m.Property(ctx, about.ClusterIDName), m.Property(ctx, about.ClusterSetName)
 	if why := cmp.Or(id.Why, set.Why); why != "" {
 		return errors.New(why)
 	}
@@ -126,7 +127,7 @@ func (m *verifiedMember) open(ctx context.Context, o VerifyOptions) (err error) 
 // installedImage returns the image of what runs in the member already, which its Nodes can have.
 func (m *verifiedMember) installedImage(ctx context.Context, namespace string) (string, error) {
 	for _, name := range []string{"clusterset-controller", "clusterset", "clusterset-dns"} {
-		d, err := m.get(ctx, deployments, namespace, name)
+		d, err := m.Get(ctx, read.Deployments, namespace, name)
 		if apierrors.IsNotFound(err) {
 			continue
 		}
@@ -157,7 +158,7 @@ func (v *verifier) each(do func(*verifiedMember) error) error {
 			}
 		})
 	}
-	parallel(all...)()
+	read.Parallel(all...)()
 	return errors.Join(errs...)
 }
 
@@ -176,7 +177,7 @@ func (v *verifier) eachPath(do func(from, to *verifiedMember, kind plan.Kind)) {
 			}
 		}
 	}
-	parallel(all...)()
+	read.Parallel(all...)()
 }
 
 func (v *verifier) progress(what string) {

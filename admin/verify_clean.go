@@ -39,7 +39,7 @@ func VerifyClean(ctx context.Context, clusters []VerifyCluster, o VerifyOptions)
 // removeLeftovers removes the namespaces of runs that ended without doing so: expired ones or, with all, every one.
 func (v *verifier) removeLeftovers(ctx context.Context, all bool) (left []string, err error) {
 	err = v.each(func(m *verifiedMember) error {
-		found, err := m.core.Namespaces().List(ctx, metav1.ListOptions{LabelSelector: broker.LabelManagedBy + "=" +
+		found, err := m.Core.Namespaces().List(ctx, metav1.ListOptions{LabelSelector: broker.LabelManagedBy + "=" +
 			wellknown.ManagerVerify})
 		if err != nil {
 			return err
@@ -95,12 +95,12 @@ func (v *verifier) remove(ctx context.Context, m *verifiedMember, n *corev1.Name
 	if err := m.deleteExports(ctx, n.Name); err != nil {
 		return err
 	}
-	err := m.core.Namespaces().Delete(ctx, n.Name, *metav1.NewPreconditionDeleteOptions(string(n.UID)))
+	err := m.Core.Namespaces().Delete(ctx, n.Name, *metav1.NewPreconditionDeleteOptions(string(n.UID)))
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return err
 	}
 	return v.await(ctx, func(ctx context.Context) error {
-		found, err := m.core.Namespaces().Get(ctx, n.Name, metav1.GetOptions{})
+		found, err := m.Core.Namespaces().Get(ctx, n.Name, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err), err == nil && found.UID != n.UID:
 			return nil

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
+	"github.com/clusterset-dns/clusterset/admin/read"
 	"github.com/clusterset-dns/clusterset/admin/verify/plan"
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/reason"
@@ -34,7 +35,7 @@ var created = metav1.CreateOptions{FieldManager: wellknown.ManagerVerify}
 func (v *verifier) prepare(ctx context.Context) error {
 	until := v.options.Now().Add(v.longest()).UTC().Format(time.RFC3339)
 	return v.each(func(m *verifiedMember) error {
-		namespace, err := m.core.Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		namespace, err := m.Core.Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 			Name: v.namespace, Annotations: map[string]string{annotationUntil: until},
 			Labels: map[string]string{broker.LabelManagedBy: wellknown.ManagerVerify,
 				"pod-security.kubernetes.io/enforce": "restricted"},
@@ -44,7 +45,7 @@ func (v *verifier) prepare(ctx context.Context) error {
 		}
 		m.created = namespace.UID
 		for _, kind := range kinds {
-			s, err := m.core.Services(v.namespace).Create(ctx, m.service(kind), created)
+			s, err := m.Core.Services(v.namespace).Create(ctx, m.service(kind), created)
 			if err != nil {
 				return err
 			}
@@ -120,7 +121,7 @@ func (m *verifiedMember) pod(name string, args ...string) *corev1.Pod {
 func (v *verifier) createPod(ctx context.Context, m *verifiedMember, p *corev1.Pod) error {
 	var fatal error
 	err := v.await(ctx, func(ctx context.Context) error {
-		_, err := m.core.Pods(v.namespace).Create(ctx, p, created)
+		_, err := m.Core.Pods(v.namespace).Create(ctx, p, created)
 		if err != nil && !strings.Contains(err.Error(), "error looking up service account") {
 			fatal, err = err, nil
 		}
@@ -137,12 +138,12 @@ func (v *verifier) awaitPods(ctx context.Context) error {
 	v.progress("waiting for a Pod in each member")
 	err := v.each(func(m *verifiedMember) error {
 		err := v.await(ctx, func(ctx context.Context) error {
-			p := readOne[corev1.Pod](ctx, m.cluster, pods, v.namespace, "serve")
+			p := read.One[corev1.Pod](ctx, m.Cluster, read.Pods, v.namespace, "serve")
 			switch {
 			case p.Value == nil:
 				return errors.New("Pod serve: " + cmp.Or(p.Why, "it does not exist"))
-			case !isReady(p.Value):
-				return errors.New(podState(p.Value))
+			case !read.PodReady(p.Value):
+				return errors.New(read.PodState(p.Value))
 			}
 			return nil
 		})

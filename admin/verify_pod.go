@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/clusterset-dns/clusterset/admin/explain/cause"
+	"github.com/clusterset-dns/clusterset/admin/read"
 	"github.com/clusterset-dns/clusterset/admin/verify/plan"
 	"github.com/clusterset-dns/clusterset/api/logging"
 )
@@ -105,7 +106,7 @@ func VerifyAsk(ctx context.Context, questions []plan.Question, server string,
 	for i, q := range questions {
 		all = append(all, func() { answers[i] = askUntil(ctx, q, server) })
 	}
-	parallel(all...)()
+	read.Parallel(all...)()
 	return answers
 }
 

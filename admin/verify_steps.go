@@ -19,6 +19,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset/admin/explain/cause"
+	"github.com/clusterset-dns/clusterset/admin/read"
 	"github.com/clusterset-dns/clusterset/admin/verify/plan"
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/logging"
@@ -31,8 +32,8 @@ func (v *verifier) export(ctx context.Context) error {
 	v.progress("exporting Services in each member")
 	return v.each(func(m *verifiedMember) error {
 		for _, kind := range kinds {
-			o := object(mcsv1beta1.SchemeGroupVersion.WithKind("ServiceExport"), v.namespace, m.serviceName(kind))
-			if _, err := m.client.Resource(serviceExports).Namespace(v.namespace).Create(ctx, o, created); err != nil {
+			o := read.Object(mcsv1beta1.SchemeGroupVersion.WithKind("ServiceExport"), v.namespace, m.serviceName(kind))
+			if _, err := m.Client.Resource(read.ServiceExports).Namespace(v.namespace).Create(ctx, o, created); err != nil {
 				return err
 			}
 		}
@@ -56,7 +57,7 @@ func (v *verifier) export(ctx context.Context) error {
 }
 
 func (m *verifiedMember) exported(ctx context.Context, namespace string, kind plan.Kind) error {
-	e := readOne[mcsv1beta1.ServiceExport](ctx, m.cluster, serviceExports, namespace, m.serviceName(kind))
+	e := read.One[mcsv1beta1.ServiceExport](ctx, m.Cluster, read.ServiceExports, namespace, m.serviceName(kind))
 	if e.Value == nil {
 		return errors.New(cmp.Or(e.Why, "the ServiceExport was deleted"))
 	}
@@ -131,7 +132,7 @@ func (v *verifier) pathOf(c plan.Check) path {
 // imported returns the addresses of an import, or what it lacks.
 func (v *verifier) imported(ctx context.Context, from, to *verifiedMember, kind plan.Kind) ([]string, error) {
 	target := cause.Target{Namespace: v.namespace, Service: from.serviceName(kind)}
-	r := to.readImport(ctx, target)
+	r := to.Import(ctx, target)
 	imp := r.Value.Object
 	switch {
 	case r.State != cause.Present:
@@ -170,7 +171,7 @@ func (v *verifier) imported(ctx context.Context, from, to *verifiedMember, kind 
 // endpoints returns the ready endpoints of a cluster that are imported.
 func (m *verifiedMember) endpoints(ctx context.Context, namespace string, from *verifiedMember,
 	kind plan.Kind) (addresses []string, err error) {
-	slices, _ := readList[discoveryv1.EndpointSlice](ctx, m.cluster, endpointSlices, namespace, metav1.ListOptions{
+	slices, _ := read.Many[discoveryv1.EndpointSlice](ctx, m.Cluster, read.EndpointSlices, namespace, metav1.ListOptions{
 		LabelSelector: mcsv1beta1.LabelServiceName + "=" + from.serviceName(kind) + "," + mcsv1beta1.LabelSourceCluster +
 			"=" + from.clusterID,
 	})
@@ -311,12 +312,12 @@ func (v *verifier) askInPod(ctx context.Context, m *verifiedMember, name string,
 		return nil, err
 	}
 	ended := func(ctx context.Context) error {
-		p := readOne[corev1.Pod](ctx, m.cluster, pods, v.namespace, name)
+		p := read.One[corev1.Pod](ctx, m.Cluster, read.Pods, v.namespace, name)
 		if p.Value == nil || p.Value.Status.Phase != corev1.PodSucceeded && p.Value.Status.Phase != corev1.PodFailed {
 			if p.Value == nil {
 				return errors.New("Pod " + name + ": " + cmp.Or(p.Why, "it does not exist"))
 			}
-			return errors.New(podState(p.Value))
+			return errors.New(read.PodState(p.Value))
 		}
 		return nil
 	}
@@ -328,7 +329,7 @@ func (v *verifier) askInPod(ctx context.Context, m *verifiedMember, name string,
 		return nil, err
 	}
 	err = v.await(ctx, func(ctx context.Context) error {
-		log, err := m.core.Pods(v.namespace).GetLogs(name, &corev1.PodLogOptions{}).DoRaw(ctx)
+		log, err := m.Core.Pods(v.namespace).GetLogs(name, &corev1.PodLogOptions{}).DoRaw(ctx)
 		if err == nil {
 			err = json.Unmarshal(log, &answers)
 		}
@@ -357,7 +358,7 @@ func (v *verifier) withdraw(ctx context.Context) error {
 
 // deleteExports deletes the ServiceExports in a namespace.
 func (m *verifiedMember) deleteExports(ctx context.Context, namespace string) error {
-	exports := m.client.Resource(serviceExports).Namespace(namespace)
+	exports := m.Client.Resource(read.ServiceExports).Namespace(namespace)
 	all, err := exports.List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
@@ -382,7 +383,7 @@ func (v *verifier) awaitWithdrawal(ctx context.Context, exporter *verifiedMember
 		check := plan.Check{From: from.Name, To: to.Name, Step: plan.Withdrawal, Kind: kind, Mark: plan.OK,
 			Evidence: "the import is gone"}
 		err := v.await(ctx, func(ctx context.Context) error {
-			r := to.readImport(ctx, cause.Target{Namespace: v.namespace, Service: from.serviceName(kind)})
+			r := to.Import(ctx, cause.Target{Namespace: v.namespace, Service: from.serviceName(kind)})
 			if r.State == cause.Absent {
 				return nil
 			}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/clusterset-dns/clusterset/admin/networks"
+	"github.com/clusterset-dns/clusterset/admin/read"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
@@ -51,7 +52,7 @@ func (in *joinInput) vipWarnings(spec v1alpha1.MemberSpec) []string {
 	var all []string
 	if in.clustersetVIP.Mode != "" && in.vip.String() != in.clustersetVIP.String() {
 		all = append(all, fmt.Sprintf("this cluster has vip %s, and the clusterset has vip %s: run \"%s\" to have the same",
-			in.vip, in.clustersetVIP, joinWithVIP(in.clustersetVIP)))
+			in.vip, in.clustersetVIP, read.JoinWithVIP(in.clustersetVIP)))
 	}
 	if in.vip.Mode != merge.CIDR {
 		return all

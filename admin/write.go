@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/clusterset-dns/clusterset/admin/read"
 )
 
 // DryRun selects what happens to writes. The zero value executes them.
@@ -33,14 +35,14 @@ const (
 
 // A Step is one object that an operation wrote, deleted or found unchanged.
 type Step struct {
-	Cluster   Role   `json:"cluster"`
-	Action    Action `json:"action"`
-	Group     string `json:"group,omitempty"`
-	Kind      string `json:"kind"`
-	Namespace string `json:"namespace,omitempty"`
-	Name      string `json:"name"`           // "*" for all objects in the namespace
-	Note      string `json:"note,omitempty"` // details, in a few words
-	Diff      string `json:"diff,omitempty"` // what changes, as a unified diff, with [WriteOptions].Diff
+	Cluster   read.Role `json:"cluster"`
+	Action    Action    `json:"action"`
+	Group     string    `json:"group,omitempty"`
+	Kind      string    `json:"kind"`
+	Namespace string    `json:"namespace,omitempty"`
+	Name      string    `json:"name"`           // "*" for all objects in the namespace
+	Note      string    `json:"note,omitempty"` // details, in a few words
+	Diff      string    `json:"diff,omitempty"` // what changes, as a unified diff, with [WriteOptions].Diff
 }
 
 // Object names the object as kubectl does: "role.rbac.authorization.k8s.io/member".

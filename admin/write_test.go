@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/clusterset-dns/clusterset/admin/read"
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
@@ -203,7 +204,7 @@ func TestCrash(t *testing.T) {
 	// everything else.
 	own := mustJoin(t, onBroker, east, options("east")).Namespace
 	joined := snapshot(t, contents, all...)
-	for n := range memberCRDs() {
+	for n := range read.MemberCRDs() {
 		mustLeave(t, onBroker, east)
 		if err := east.DeleteCRDs(t.Context(), controlplane.DefaultCRDs()...); err != nil {
 			t.Fatal(err)
@@ -382,7 +383,7 @@ func TestRemove(t *testing.T) {
 	account := find(t, onBroker, "serviceaccounts", own, broker.ServiceAccount).GetUID()
 	mustRemove(t, onBroker, "east", leaveOptions())
 	mustJoin(t, onBroker, east, options("east"))
-	if namespace := find(t, onBroker, "namespaces", "", own); isMarked(namespace) {
+	if namespace := find(t, onBroker, "namespaces", "", own); read.IsMarked(namespace) {
 		t.Errorf("annotations %v after a join, want no mark", namespace.GetAnnotations())
 	}
 	if is := find(t, onBroker, "serviceaccounts", own, broker.ServiceAccount).GetUID(); is == account {
@@ -426,7 +427,7 @@ func removeUndecodable(t *testing.T, onBroker, east *controlplane.ControlPlane) 
 		t.Errorf("%v exists, want it removed", m)
 	}
 	_, own := credentialOf(t, east)
-	if namespace := find(t, onBroker, "namespaces", "", own); namespace == nil || !isMarked(namespace) {
+	if namespace := find(t, onBroker, "namespaces", "", own); namespace == nil || !read.IsMarked(namespace) {
 		t.Errorf("namespace = %v, want it with the mark", namespace)
 	}
 
@@ -437,7 +438,7 @@ func removeUndecodable(t *testing.T, onBroker, east *controlplane.ControlPlane) 
 	if o := find(t, onBroker, "members", "", "east"); o != nil {
 		t.Errorf("%v exists, want the member gone", o)
 	}
-	if namespace := find(t, onBroker, "namespaces", "", own); namespace == nil || !isMarked(namespace) ||
+	if namespace := find(t, onBroker, "namespaces", "", own); namespace == nil || !read.IsMarked(namespace) ||
 		find(t, onBroker, "serviceaccounts", own, broker.ServiceAccount) != nil {
 		t.Errorf("namespace = %v, want it with the mark and without the account", namespace)
 	}
@@ -472,7 +473,7 @@ func mustRemove(t *testing.T, onBroker *controlplane.ControlPlane, id string, o 
 func readMark(t *testing.T, onBroker, member *controlplane.ControlPlane) {
 	t.Helper()
 	config, own := credentialOf(t, member)
-	if namespace := find(t, onBroker, "namespaces", "", own); !isMarked(namespace) {
+	if namespace := find(t, onBroker, "namespaces", "", own); !read.IsMarked(namespace) {
 		t.Errorf("annotations %v, want the mark", namespace.GetAnnotations())
 	}
 	client, err := kubernetes.NewForConfig(config)

@@ -14,6 +14,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset/admin"
+	"github.com/clusterset-dns/clusterset/admin/read"
 )
 
 var (
@@ -65,7 +66,7 @@ func services(c *cobra.Command, args []string) error {
 
 func (e *exportCommand) step(action admin.Action, name, note string) {
 	e.report(admin.Step{
-		Cluster: admin.RoleMember, Action: action, Group: mcsv1beta1.GroupName, Kind: "ServiceExport",
+		Cluster: read.RoleMember, Action: action, Group: mcsv1beta1.GroupName, Kind: "ServiceExport",
 		Namespace: e.namespace, Name: name,
 		Note: note,
 	})

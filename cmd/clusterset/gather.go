@@ -17,6 +17,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/clusterset-dns/clusterset/admin"
+	"github.com/clusterset-dns/clusterset/admin/read"
 )
 
 // A gatherCommand is one call of "gather".
@@ -137,7 +138,7 @@ func (g *gatherCommand) clusters(ctx context.Context) (all []admin.GatherCluster
 		for slices.ContainsFunc(all, func(c admin.GatherCluster) bool { return c.Name == name }) {
 			name += "_"
 		}
-		all = append(all, admin.GatherCluster{Name: name, Role: admin.RoleMember, Config: config})
+		all = append(all, admin.GatherCluster{Name: name, Role: read.RoleMember, Config: config})
 	}
 	add(g.contextName(), selected)
 	for _, name := range g.contexts {
@@ -154,11 +155,11 @@ func (g *gatherCommand) clusters(ctx context.Context) (all []admin.GatherCluster
 	if onBroker == nil {
 		ctx, cancel := context.WithTimeout(ctx, g.options.Timeout)
 		defer cancel()
-		if onBroker, err = admin.BrokerOf(ctx, selected, g.options.Namespace); err != nil {
+		if onBroker, err = read.BrokerOf(ctx, selected, g.options.Namespace); err != nil {
 			return all, []string{"broker: " + err.Error()}, nil
 		}
 	}
-	return append(all, admin.GatherCluster{Name: "broker", Role: admin.RoleBroker, Config: onBroker}), nil, nil
+	return append(all, admin.GatherCluster{Name: "broker", Role: read.RoleBroker, Config: onBroker}), nil, nil
 }
 
 // contextName returns the name of the selected context, or "cluster" without one.

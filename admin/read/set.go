@@ -1,4 +1,4 @@
-package admin
+package read
 
 import (
 	"context"
@@ -18,8 +18,8 @@ import (
 // CRDs, policies and rights are written as one set, with its version in an annotation of each object. An operation of
 // an older version never overwrites a newer set (docs/spec/controller.md 7.7).
 
-// stamped adds the version to objects of the set, and returns them.
-func stamped(objects []*unstructured.Unstructured) []*unstructured.Unstructured {
+// Stamped adds the version to objects of the set, and returns them.
+func Stamped(objects []*unstructured.Unstructured) []*unstructured.Unstructured {
 	for _, o := range objects {
 		annotations := o.GetAnnotations()
 		if annotations == nil {
@@ -31,56 +31,56 @@ func stamped(objects []*unstructured.Unstructured) []*unstructured.Unstructured 
 	return objects
 }
 
-// versionOf returns the version of the set that an existing object is from. The first had no annotation.
-func versionOf(o *unstructured.Unstructured) int {
+// VersionOf returns the version of the set that an existing object is from. The first had no annotation.
+func VersionOf(o *unstructured.Unstructured) int {
 	if v, err := strconv.Atoi(o.GetAnnotations()[broker.AnnotationVersion]); err == nil && v > 0 {
 		return v
 	}
 	return 1
 }
 
-// brokerSet is the set that [Init] writes and every broker needs.
-func brokerSet() []*unstructured.Unstructured {
-	return stamped(slices.Concat(brokerCRDs(), parse(deploy.Broker)))
+// BrokerSet is the set that [Init] writes and every broker needs.
+func BrokerSet() []*unstructured.Unstructured {
+	return Stamped(slices.Concat(BrokerCRDs(), Parse(deploy.Broker)))
 }
 
-// A setState is the state of a set on a broker.
-type setState struct {
-	missing, changed []*unstructured.Unstructured // changed: of our version, with other content
-	unread           []*unstructured.Unstructured // the credential may not read them
+// A Set is the state of a set on a broker.
+type Set struct {
+	Missing, Changed []*unstructured.Unstructured // changed: of our version, with other content
+	Unread           []*unstructured.Unstructured // the credential may not read them
 	found            []*unstructured.Unstructured // as they exist
-	oldest, newest   *unstructured.Unstructured   // of these; nil if no object exists
+	Oldest, newest   *unstructured.Unstructured   // of these; nil if no object exists
 }
 
-// readSet compares what exists with a set.
-func (c *cluster) readSet(ctx context.Context, set []*unstructured.Unstructured) (s setState, err error) {
+// ReadSet compares what exists with a set.
+func (c *Cluster) ReadSet(ctx context.Context, set []*unstructured.Unstructured) (s Set, err error) {
 	for _, o := range set {
-		existing, err := c.find(ctx, o)
+		existing, err := c.Find(ctx, o)
 		switch {
 		case apierrors.IsForbidden(err):
-			s.unread = append(s.unread, o)
+			s.Unread = append(s.Unread, o)
 			continue
 		case err != nil:
 			return s, err
 		case existing == nil:
-			s.missing = append(s.missing, o)
+			s.Missing = append(s.Missing, o)
 			continue
-		case versionOf(existing) == deploy.Version && !covers(existing.Object["spec"], o.Object["spec"]):
-			s.changed = append(s.changed, o)
+		case VersionOf(existing) == deploy.Version && !Covers(existing.Object["spec"], o.Object["spec"]):
+			s.Changed = append(s.Changed, o)
 		}
 		s.found = append(s.found, existing)
-		if s.oldest == nil || versionOf(existing) < versionOf(s.oldest) {
-			s.oldest = existing
+		if s.Oldest == nil || VersionOf(existing) < VersionOf(s.Oldest) {
+			s.Oldest = existing
 		}
-		if s.newest == nil || versionOf(existing) > versionOf(s.newest) {
+		if s.newest == nil || VersionOf(existing) > VersionOf(s.newest) {
 			s.newest = existing
 		}
 	}
 	return s, nil
 }
 
-// crd returns a CRD as it exists, nil if it does not exist or could not be read.
-func (s setState) crd(kind schema.GroupVersionResource) *unstructured.Unstructured {
+// CRD returns a CRD as it exists, nil if it does not exist or could not be read.
+func (s Set) CRD(kind schema.GroupVersionResource) *unstructured.Unstructured {
 	i := slices.IndexFunc(s.found, func(
 		o *unstructured.Unstructured) bool {
 		return o.GetName() == kind.GroupResource().String()
@@ -91,35 +91,35 @@ func (s setState) crd(kind schema.GroupVersionResource) *unstructured.Unstructur
 	return s.found[i]
 }
 
-// checkNotNewer returns an error if the broker has anything of a newer version: what this one wrote would not fit.
-func (s setState) checkNotNewer() error {
-	if s.newest == nil || versionOf(s.newest) <= deploy.Version {
+// CheckNotNewer returns an error if the broker has anything of a newer version: what this one wrote would not fit.
+func (s Set) CheckNotNewer() error {
+	if s.newest == nil || VersionOf(s.newest) <= deploy.Version {
 		return nil
 	}
 	return fmt.Errorf(
 		"the broker has CRDs and policies of version %d (%s), and this program those of version %d: want a clusterset as new as the broker",
-		versionOf(s.newest), describe(s.newest), deploy.Version)
+		VersionOf(s.newest), Describe(s.newest), deploy.Version)
 }
 
-// outdated returns what to do about a broker of an older version, "" if it is not older.
-func (s setState) outdated() string {
-	if s.oldest == nil || versionOf(s.oldest) >= deploy.Version {
+// Outdated returns what to do about a broker of an older version, "" if it is not older.
+func (s Set) Outdated() string {
+	if s.Oldest == nil || VersionOf(s.Oldest) >= deploy.Version {
 		return ""
 	}
 	return fmt.Sprintf(
 		"the broker has CRDs and policies of version %d (%s), and this program brings those of version %d: run \"clusterset broker init\"",
-		versionOf(s.oldest), describe(s.oldest), deploy.Version)
+		VersionOf(s.Oldest), Describe(s.Oldest), deploy.Version)
 }
 
-// covers reports whether existing has every field that desired has, with the same value. It predicts, for a client-side
+// Covers reports whether existing has every field that desired has, with the same value. It predicts, for a client-side
 // dry run, that applying desired changes nothing; defaults that the server has added do not matter.
-func covers(existing, desired any) bool {
+func Covers(existing, desired any) bool {
 	switch desired := desired.(type) {
 	case map[string]any:
 		existing, ok := existing.(map[string]any)
 		for key, want := range desired {
 			got, has := existing[key]
-			ok = ok && (has || isEmpty(want)) && (!has || covers(got, want))
+			ok = ok && (has || isEmpty(want)) && (!has || Covers(got, want))
 		}
 		return ok
 	case []any:
@@ -128,7 +128,7 @@ func covers(existing, desired any) bool {
 			return false
 		}
 		for i := range desired {
-			if !covers(existing[i], desired[i]) {
+			if !Covers(existing[i], desired[i]) {
 				return false
 			}
 		}

@@ -1,4 +1,4 @@
-package admin
+package read
 
 import (
 	"cmp"
@@ -8,15 +8,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// isReady reports whether a Pod has the condition Ready.
-func isReady(p *corev1.Pod) bool {
+// PodReady reports whether a Pod has the condition Ready.
+func PodReady(p *corev1.Pod) bool {
 	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
 	})
 }
 
-// podState returns in one line why a Pod does not run.
-func podState(p *corev1.Pod) string {
+// PodState returns in one line why a Pod does not run.
+func PodState(p *corev1.Pod) string {
 	state := fmt.Sprintf("Pod %s is %s", p.Name, p.Status.Phase)
 	for _, c := range p.Status.ContainerStatuses {
 		if w := c.State.Waiting; w != nil {

@@ -1,4 +1,4 @@
-package admin
+package read
 
 import (
 	"context"
@@ -16,8 +16,8 @@ import (
 	"github.com/clusterset-dns/clusterset/apiserver"
 )
 
-// unread returns the failed read that an error describes. The texts of API servers have no credential.
-func unread[T any](c *cluster, err error, verb string, of schema.GroupVersionResource,
+// Unread returns the failed read that an error describes. The texts of API servers have no credential.
+func Unread[T any](c *Cluster, err error, verb string, of schema.GroupVersionResource,
 	namespace string) cause.Read[T] {
 	what := of.GroupResource().String()
 	if namespace != "" {
@@ -45,47 +45,47 @@ func unread[T any](c *cluster, err error, verb string, of schema.GroupVersionRes
 	return cause.Read[T]{State: cause.Unreachable, Why: fmt.Sprintf("%s %s: %s", verb, what, why)}
 }
 
-// get returns an object as the API server has it.
-func (c *cluster) get(ctx context.Context, of schema.GroupVersionResource, namespace,
+// Get returns an object as the API server has it.
+func (c *Cluster) Get(ctx context.Context, of schema.GroupVersionResource, namespace,
 	name string) (*unstructured.Unstructured, error) {
 	ctx, cancel := c.within(ctx)
 	defer cancel()
 	if namespace == "" {
-		return c.client.Resource(of).Get(ctx, name, metav1.GetOptions{})
+		return c.Client.Resource(of).Get(ctx, name, metav1.GetOptions{})
 	}
-	return c.client.Resource(of).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
+	return c.Client.Resource(of).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
 }
 
-// readOne reads one object and turns it into a T.
-func readOne[T any](ctx context.Context, c *cluster, of schema.GroupVersionResource, namespace,
+// One reads one object and turns it into a T.
+func One[T any](ctx context.Context, c *Cluster, of schema.GroupVersionResource, namespace,
 	name string) cause.Read[*T] {
-	found, err := c.get(ctx, of, namespace, name)
+	found, err := c.Get(ctx, of, namespace, name)
 	if err != nil {
-		return unread[*T](c, err, "get", of, namespace)
+		return Unread[*T](c, err, "get", of, namespace)
 	}
 	into := new(T)
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(found.Object, into); err != nil {
 		return cause.Read[*T]{State: cause.Unreachable,
-			Why: fmt.Sprintf("%s does not decode: %s", describe(found), logging.Line(err))}
+			Why: fmt.Sprintf("%s does not decode: %s", Describe(found), logging.Line(err))}
 	}
 	return cause.Read[*T]{State: cause.Present, Value: into}
 }
 
-// readList lists objects in a namespace or, without one, in all. It leaves out and names objects that do not decode.
-func readList[T any](
-	ctx context.Context, c *cluster, of schema.GroupVersionResource, namespace string, o metav1.ListOptions,
+// Many lists objects in a namespace or, without one, in all. It leaves out and names objects that do not decode.
+func Many[T any](
+	ctx context.Context, c *Cluster, of schema.GroupVersionResource, namespace string, o metav1.ListOptions,
 ) (_ cause.Read[[]T], undecodable []string) {
 	ctx, cancel := c.within(ctx)
 	defer cancel()
-	all, err := c.client.Resource(of).Namespace(namespace).List(ctx, o)
+	all, err := c.Client.Resource(of).Namespace(namespace).List(ctx, o)
 	if err != nil {
-		return unread[[]T](c, err, "list", of, namespace), nil
+		return Unread[[]T](c, err, "list", of, namespace), nil
 	}
 	list := make([]T, 0, len(all.Items))
 	for i := range all.Items {
 		var item T
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(all.Items[i].Object, &item); err != nil {
-			undecodable = append(undecodable, fmt.Sprintf("%s does not decode: %s", describe(&all.Items[i]), logging.Line(err)))
+			undecodable = append(undecodable, fmt.Sprintf("%s does not decode: %s", Describe(&all.Items[i]), logging.Line(err)))
 			continue
 		}
 		list = append(list, item)

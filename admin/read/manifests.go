@@ -1,4 +1,4 @@
-package admin
+package read
 
 import (
 	"fmt"
@@ -11,29 +11,29 @@ import (
 	"github.com/clusterset-dns/clusterset/api/crd"
 )
 
-// parse returns the objects of an embedded manifest, which has "---" between its documents.
-func parse(manifest []byte) []*unstructured.Unstructured {
+// Parse returns the objects of an embedded manifest, which has "---" between its documents.
+func Parse(manifest []byte) []*unstructured.Unstructured {
 	var all []*unstructured.Unstructured
 	for document := range strings.SplitSeq(string(manifest), "\n---") {
 		content, err := yaml.YAMLToJSON([]byte(document))
 		if err != nil {
-			panic("admin: every embedded manifest is valid: " + err.Error())
+			panic("read: every embedded manifest is valid: " + err.Error())
 		}
 		if string(content) == "null" {
 			continue // only comments
 		}
 		o := &unstructured.Unstructured{}
 		if err := o.UnmarshalJSON(content); err != nil {
-			panic("admin: every embedded manifest is valid: " + err.Error())
+			panic("read: every embedded manifest is valid: " + err.Error())
 		}
 		all = append(all, o)
 	}
 	return all
 }
 
-// brokerCRDs are the CRDs that a broker needs.
-func brokerCRDs() []*unstructured.Unstructured {
-	return slices.Concat(parse(crd.Members), parse(crd.ExportedServices), parse(crd.Inventories))
+// BrokerCRDs are the CRDs that a broker needs.
+func BrokerCRDs() []*unstructured.Unstructured {
+	return slices.Concat(Parse(crd.Members), Parse(crd.ExportedServices), Parse(crd.Inventories))
 }
 
 // memberRequirements are the CRDs that a member needs, in the order of their installation.
@@ -41,17 +41,17 @@ func memberRequirements() []crd.Requirement {
 	return append([]crd.Requirement{crd.Properties()}, crd.MCS()...)
 }
 
-// memberCRDs are the CRDs that a member needs, in the order of their installation.
-func memberCRDs() []*unstructured.Unstructured {
+// MemberCRDs are the CRDs that a member needs, in the order of their installation.
+func MemberCRDs() []*unstructured.Unstructured {
 	var all []*unstructured.Unstructured
 	for _, r := range memberRequirements() {
-		all = append(all, parse(r.Manifest)...)
+		all = append(all, Parse(r.Manifest)...)
 	}
 	return all
 }
 
-// servedVersions returns the versions that a CRD serves.
-func servedVersions(definition *unstructured.Unstructured) (names []string) {
+// ServedVersions returns the versions that a CRD serves.
+func ServedVersions(definition *unstructured.Unstructured) (names []string) {
 	versions, _, _ := unstructured.NestedSlice(definition.Object, "spec", "versions")
 	for _, v := range versions {
 		if v, ok := v.(map[string]any); ok && v["served"] == true {
@@ -63,7 +63,7 @@ func servedVersions(definition *unstructured.Unstructured) (names []string) {
 
 // servedVersion returns the preferred version if a CRD serves it, else another one, or "".
 func servedVersion(definition *unstructured.Unstructured, preferred string) string {
-	switch served := servedVersions(definition); {
+	switch served := ServedVersions(definition); {
 	case slices.Contains(served, preferred):
 		return preferred
 	case len(served) > 0:

@@ -1,4 +1,4 @@
-package admin
+package read
 
 import (
 	"context"
@@ -13,9 +13,9 @@ import (
 	"github.com/clusterset-dns/clusterset/api/logging"
 )
 
-// findNetworks finds the networks of a cluster. It leaves out a source that may not be read, or has an API server that
+// FindNetworks finds the networks of a cluster. It leaves out a source that may not be read, or has an API server that
 // is away.
-func (c *cluster) findNetworks(ctx context.Context) (networks.Found, error) {
+func (c *Cluster) FindNetworks(ctx context.Context) (networks.Found, error) {
 	var failed error
 	found := networks.Find(func(q networks.Query) ([]*unstructured.Unstructured, error) {
 		objects, err := c.query(ctx, q)
@@ -30,21 +30,21 @@ func (c *cluster) findNetworks(ctx context.Context) (networks.Found, error) {
 	return found, failed
 }
 
-func (c *cluster) query(ctx context.Context, q networks.Query) ([]*unstructured.Unstructured, error) {
+func (c *Cluster) query(ctx context.Context, q networks.Query) ([]*unstructured.Unstructured, error) {
 	if q.Name == "" {
-		return c.listObjects(ctx, q.Resource, q.Namespace, q.Labels)
+		return c.ListObjects(ctx, q.Resource, q.Namespace, q.Labels)
 	}
-	o, err := c.client.Resource(q.Resource).Namespace(q.Namespace).Get(ctx, q.Name, metav1.GetOptions{})
+	o, err := c.Client.Resource(q.Resource).Namespace(q.Namespace).Get(ctx, q.Name, metav1.GetOptions{})
 	if err != nil {
 		return nil, err
 	}
 	return []*unstructured.Unstructured{o}, nil
 }
 
-// podsOutside counts the running Pods with addresses outside of all networks; unread is why the count is unknown.
-func (c *cluster) podsOutside(ctx context.Context, declared []netip.Prefix) (outside networks.Outside, unread string) {
+// PodsOutside counts the running Pods with addresses outside of all networks; unread is why the count is unknown.
+func (c *Cluster) PodsOutside(ctx context.Context, declared []netip.Prefix) (outside networks.Outside, unread string) {
 	running := metav1.ListOptions{FieldSelector: "status.phase=Running"}
-	err := c.each(ctx, pods, "", running,
+	err := c.Each(ctx, Pods, "", running,
 		func(pod *unstructured.Unstructured) { outside.AddPod(pod, declared) })
 	if err != nil {
 		return networks.Outside{}, "whether Pods have addresses outside of the declared networks is not known: " +
@@ -53,9 +53,9 @@ func (c *cluster) podsOutside(ctx context.Context, declared []netip.Prefix) (out
 	return outside, ""
 }
 
-// nodesOutside counts the Nodes with addresses outside of all networks, as far as Nodes may be read.
-func (c *cluster) nodesOutside(ctx context.Context, declared []netip.Prefix) (outside networks.Outside) {
-	err := c.each(ctx, nodes, "", metav1.ListOptions{},
+// NodesOutside counts the Nodes with addresses outside of all networks, as far as Nodes may be read.
+func (c *Cluster) NodesOutside(ctx context.Context, declared []netip.Prefix) (outside networks.Outside) {
+	err := c.Each(ctx, Nodes, "", metav1.ListOptions{},
 		func(node *unstructured.Unstructured) { outside.AddNode(node, declared) })
 	if err != nil {
 		return networks.Outside{}

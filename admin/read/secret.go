@@ -1,4 +1,4 @@
-package admin
+package read
 
 import (
 	"context"
@@ -12,9 +12,9 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker"
 )
 
-// credentialConfig returns the client configuration of a member for the broker, and its broker namespace, from its
+// CredentialConfig returns the client configuration of a member for the broker, and its broker namespace, from its
 // Secret.
-func credentialConfig(secret *corev1.Secret) (config *rest.Config, namespace string, err error) {
+func CredentialConfig(secret *corev1.Secret) (config *rest.Config, namespace string, err error) {
 	raw, err := clientcmd.Load(secret.Data[broker.KeyKubeconfig])
 	if err != nil {
 		return nil, "", fmt.Errorf("secret %s/%s: %w", secret.Namespace, secret.Name, err)
@@ -32,18 +32,18 @@ func credentialConfig(secret *corev1.Secret) (config *rest.Config, namespace str
 	return config, namespace, nil
 }
 
-// secret returns the broker credential of the member, or nil.
-func (c *cluster) secret(ctx context.Context, namespace string) (*corev1.Secret, error) {
-	return as[corev1.Secret](ctx, c, corev1.SchemeGroupVersion.WithKind("Secret"), namespace, broker.SecretName)
+// Secret returns the broker credential of the member, or nil.
+func (c *Cluster) Secret(ctx context.Context, namespace string) (*corev1.Secret, error) {
+	return As[corev1.Secret](ctx, c, corev1.SchemeGroupVersion.WithKind("Secret"), namespace, broker.SecretName)
 }
 
 // BrokerOf returns the access of a member to its broker, by the credential in the namespace of its controller.
 func BrokerOf(ctx context.Context, member *rest.Config, namespace string) (*rest.Config, error) {
-	c, err := open(RoleMember, member)
+	c, err := Open(RoleMember, member)
 	if err != nil {
 		return nil, err
 	}
-	secret, err := c.secret(ctx, namespace)
+	secret, err := c.Secret(ctx, namespace)
 	if err != nil {
 		return nil, err
 	}
@@ -51,6 +51,6 @@ func BrokerOf(ctx context.Context, member *rest.Config, namespace string) (*rest
 		return nil, errors.New(
 			"this cluster has no broker credential: want --broker-kubeconfig or --broker-context, or a cluster that has joined")
 	}
-	config, _, err := credentialConfig(secret)
+	config, _, err := CredentialConfig(secret)
 	return config, err
 }

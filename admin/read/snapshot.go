@@ -1,4 +1,4 @@
-package admin
+package read
 
 import (
 	"context"
@@ -21,29 +21,29 @@ import (
 	"github.com/clusterset-dns/clusterset/apiserver"
 )
 
-func (c *cluster) readUID(ctx context.Context) cause.Read[types.UID] {
-	ns := readOne[corev1.Namespace](ctx, c, namespaces, "", metav1.NamespaceSystem)
+func (c *Cluster) readUID(ctx context.Context) cause.Read[types.UID] {
+	ns := One[corev1.Namespace](ctx, c, Namespaces, "", metav1.NamespaceSystem)
 	return then(ns, func(ns *corev1.Namespace) types.UID { return ns.UID })
 }
 
-// readCluster reads all of a member that is about one service, but its credential.
-func (c *cluster) readCluster(ctx context.Context, t cause.Target, controller string) (found cause.Cluster) {
-	parallel(
+// Member reads all of a member that is about one service, but its credential.
+func (c *Cluster) Member(ctx context.Context, t cause.Target, controller string) (found cause.Cluster) {
+	Parallel(
 		func() { found.UID = c.readUID(ctx) },
-		func() { found.ClusterID = c.readProperty(ctx, about.ClusterIDName) },
-		func() { found.ClusterSet = c.readProperty(ctx, about.ClusterSetName) },
-		func() { found.Namespace = readOne[corev1.Namespace](ctx, c, namespaces, "", t.Namespace) },
-		func() { found.Import = c.readImport(ctx, t) },
+		func() { found.ClusterID = c.Property(ctx, about.ClusterIDName) },
+		func() { found.ClusterSet = c.Property(ctx, about.ClusterSetName) },
+		func() { found.Namespace = One[corev1.Namespace](ctx, c, Namespaces, "", t.Namespace) },
+		func() { found.Import = c.Import(ctx, t) },
 		func() {
-			slices, _ := readList[discoveryv1.EndpointSlice](ctx, c, endpointSlices, t.Namespace,
+			slices, _ := Many[discoveryv1.EndpointSlice](ctx, c, EndpointSlices, t.Namespace,
 				metav1.ListOptions{LabelSelector: mcsv1beta1.LabelServiceName + "=" + t.Service})
 			found.Slices = then(slices, pointers)
 		},
 		func() {
-			found.Export = readOne[mcsv1beta1.ServiceExport](ctx, c, serviceExports, t.Namespace, t.Service)
+			found.Export = One[mcsv1beta1.ServiceExport](ctx, c, ServiceExports, t.Namespace, t.Service)
 		},
 		func() {
-			lease := readOne[coordinationv1.Lease](ctx, c, leases, controller, wellknown.ControllerLease)
+			lease := One[coordinationv1.Lease](ctx, c, Leases, controller, wellknown.ControllerLease)
 			found.Leader = then(lease, func(l *coordinationv1.Lease) *coordinationv1.LeaseSpec { return &l.Spec })
 			found.Namespaces = then(lease, func(l *coordinationv1.Lease) wellknown.NamespaceChoice {
 				return wellknown.ParseNamespaceChoice(l.Annotations[wellknown.AnnotationNamespaces])
@@ -64,31 +64,31 @@ func pointers[T any](list []T) []*T {
 	return all
 }
 
-// readProperty reads a ClusterProperty in the version that the API server has.
-func (c *cluster) readProperty(ctx context.Context, name string) cause.Read[cause.Property] {
+// Property reads a ClusterProperty in the version that the API server has.
+func (c *Cluster) Property(ctx context.Context, name string) cause.Read[cause.Property] {
 	of := clusterProperty
-	found, err := c.get(ctx, of, "", name)
-	if err != nil && unread[any](c, err, "", of, "").State == cause.NotInstalled {
+	found, err := c.Get(ctx, of, "", name)
+	if err != nil && Unread[any](c, err, "", of, "").State == cause.NotInstalled {
 		of.Version = "v1alpha1"
-		found, err = c.get(ctx, of, "", name)
+		found, err = c.Get(ctx, of, "", name)
 	}
 	if err != nil {
-		return unread[cause.Property](c, err, "get", of, "")
+		return Unread[cause.Property](c, err, "get", of, "")
 	}
-	p := cause.Property{Value: stringAt(found, "spec", "value"), Annotations: found.GetAnnotations()}
+	p := cause.Property{Value: StringAt(found, "spec", "value"), Annotations: found.GetAnnotations()}
 	return cause.Read[cause.Property]{State: cause.Present, Value: p}
 }
 
-// readImport reads a ServiceImport in the version that the API server has.
-func (c *cluster) readImport(ctx context.Context, t cause.Target) cause.Read[cause.Import] {
-	of := serviceImports
-	found, err := c.get(ctx, of, t.Namespace, t.Service)
-	if err != nil && unread[any](c, err, "", of, "").State == cause.NotInstalled {
+// Import reads a ServiceImport in the version that the API server has.
+func (c *Cluster) Import(ctx context.Context, t cause.Target) cause.Read[cause.Import] {
+	of := ServiceImports
+	found, err := c.Get(ctx, of, t.Namespace, t.Service)
+	if err != nil && Unread[any](c, err, "", of, "").State == cause.NotInstalled {
 		of.Version = "v1alpha1"
-		found, err = c.get(ctx, of, t.Namespace, t.Service)
+		found, err = c.Get(ctx, of, t.Namespace, t.Service)
 	}
 	if err != nil {
-		return unread[cause.Import](c, err, "get", of, t.Namespace)
+		return Unread[cause.Import](c, err, "get", of, t.Namespace)
 	}
 	var imp cause.Import
 	if imp.JSON, err = found.MarshalJSON(); err == nil {
@@ -101,11 +101,11 @@ func (c *cluster) readImport(ctx context.Context, t cause.Target) cause.Read[cau
 	return cause.Read[cause.Import]{State: cause.Present, Value: imp}
 }
 
-// readCredential also returns the configuration for the broker, nil without a credential. It keeps the token to itself,
+// Credential also returns the configuration for the broker, nil without a credential. It keeps the token to itself,
 // and describes its invalid parts without their text.
-func (c *cluster) readCredential(ctx context.Context, namespace string) (cause.Read[cause.Credential],
+func (c *Cluster) Credential(ctx context.Context, namespace string) (cause.Read[cause.Credential],
 	*rest.Config) {
-	secret := readOne[corev1.Secret](ctx, c, secrets, namespace, broker.SecretName)
+	secret := One[corev1.Secret](ctx, c, secrets, namespace, broker.SecretName)
 	if secret.State != cause.Present {
 		return then(secret, func(*corev1.Secret) cause.Credential { return cause.Credential{} }), nil
 	}
@@ -116,7 +116,7 @@ func (c *cluster) readCredential(ctx context.Context, namespace string) (cause.R
 		return found, nil
 	}
 	found.Value.Expires = token.Expires
-	config, _, err := credentialConfig(secret.Value)
+	config, _, err := CredentialConfig(secret.Value)
 	if err != nil {
 		found.Value.Invalid = "key \"kubeconfig\" holds no kubeconfig that names a broker"
 		return found, nil
@@ -124,27 +124,27 @@ func (c *cluster) readCredential(ctx context.Context, namespace string) (cause.R
 	return found, config
 }
 
-// readBroker reads all of a broker that is about one service.
-func (c *cluster) readBroker(ctx context.Context, t cause.Target) (b cause.Broker) {
+// Broker reads all of a broker that is about one service.
+func (c *Cluster) Broker(ctx context.Context, t cause.Target) (b cause.Broker) {
 	record := broker.RecordName(t.Namespace, t.Service)
 	byLabels := mcsv1beta1.LabelServiceName + "=" + t.Service + "," + broker.LabelSourceNamespace + "=" + t.Namespace
-	parallel(
+	Parallel(
 		func() { b.UID = c.readUID(ctx) },
 		func() {
-			b.Namespaces, _ = readList[corev1.Namespace](ctx, c, namespaces, "",
+			b.Namespaces, _ = Many[corev1.Namespace](ctx, c, Namespaces, "",
 				metav1.ListOptions{LabelSelector: broker.LabelClusterID})
 		},
-		func() { b.Members, _ = readList[v1alpha1.Member](ctx, c, v1alpha1.Members, "", metav1.ListOptions{}) },
+		func() { b.Members, _ = Many[v1alpha1.Member](ctx, c, v1alpha1.Members, "", metav1.ListOptions{}) },
 		func() {
-			b.Records, b.Undecodable = readList[v1alpha1.ExportedService](ctx, c, v1alpha1.ExportedServices, "",
+			b.Records, b.Undecodable = Many[v1alpha1.ExportedService](ctx, c, v1alpha1.ExportedServices, "",
 				metav1.ListOptions{FieldSelector: "metadata.name=" + record})
 		},
 		func() {
-			b.Slices, _ = readList[discoveryv1.EndpointSlice](ctx, c, endpointSlices, "",
+			b.Slices, _ = Many[discoveryv1.EndpointSlice](ctx, c, EndpointSlices, "",
 				metav1.ListOptions{LabelSelector: byLabels})
 		},
 		func() {
-			all, _ := readList[coordinationv1.Lease](ctx, c, leases, "",
+			all, _ := Many[coordinationv1.Lease](ctx, c, Leases, "",
 				metav1.ListOptions{FieldSelector: "metadata.name=" + broker.HeartbeatName})
 			b.Heartbeats = then(all, heartbeats)
 		},
