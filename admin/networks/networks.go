@@ -1,6 +1,6 @@
 // Package networks finds out which networks the Pods and Services of a cluster have, and which Pods have addresses
 // outside of what the cluster declared (docs/spec/install.md 3). It is pure but for the function by which it reads
-// objects: package admin has that.
+// objects: package admin/read has that.
 //
 //	sources of Pods, in the order of trust      Calico, Cilium, OpenShift, OVN-Kubernetes, kubeadm, flags, Nodes
 //	sources of Services                         ServiceCIDRs, OpenShift, kubeadm, flags

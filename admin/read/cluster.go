@@ -123,8 +123,10 @@ func (c *Cluster) skip(o *unstructured.Unstructured, err error) {
 		logging.Line(err)))
 }
 
-// ListObjects returns the objects of a resource in a namespace or, without one, in all; nil if the server does not have the resource.
-func (c *Cluster) ListObjects(ctx context.Context, from schema.GroupVersionResource, namespace, selector string) ([]*unstructured.Unstructured, error) {
+// ListObjects returns the objects of a resource in a namespace or, without one, in all; nil if the server does not have
+// the resource.
+func (c *Cluster) ListObjects(ctx context.Context, from schema.GroupVersionResource,
+	namespace, selector string) ([]*unstructured.Unstructured, error) {
 	pages := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 		return c.Client.Resource(from).Namespace(namespace).List(ctx, o)
 	})

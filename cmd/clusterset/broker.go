@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/clusterset-dns/clusterset/admin"
+	"github.com/clusterset-dns/clusterset/admin/join"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
@@ -18,7 +18,7 @@ func newBroker(f *factory) *cobra.Command {
 }
 
 func newBrokerInit(f *factory) *cobra.Command {
-	var o admin.InitOptions
+	var o join.InitOptions
 	c := &cobra.Command{
 		Use: "init", Short: "Prepare an API server to be the broker of a clusterset", Args: cobra.NoArgs,
 		Long: `Prepare an API server to be the broker of a clusterset, or update what an older version has installed: CRDs, roles, a
@@ -34,14 +34,14 @@ other ones. Clusters that are members already do not change.`,
 	out := f.outputFlags(c)
 	c.Flags().StringVar(&o.VIP, "vip", "", "vip `MODE` of all members: derived, cidr or none; any lets each member choose; default: the one given before, or any")
 	c.Flags().StringVar(&o.VIPPool, "vip-cidr-pool", "", "`CIDR[,CIDR]` that contain the VIP CIDRs of all members with --vip=cidr, one of each IP family; default: "+merge.DefaultVIPNetworks.String())
-	completeWords(c, "vip", "derived", "cidr", "none", admin.VIPAny)
+	completeWords(c, "vip", "derived", "cidr", "none", join.VIPAny)
 	c.Flags().StringVar(&o.Merge, "merge", "", "merge `MODE` of all members: kep, lighthouse or first; default: the one given before, or kep")
 	completeWords(c, "merge", "kep", "lighthouse", "first")
 	c.Flags().BoolVar(&o.AggregateView, "aggregate-view", false,
 		"also install the CRD ServiceImport, for members whose controller has aggregate_view on")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		var err error
-		if o.WriteOptions, err = out.writeOptions(); err != nil {
+		if o.Options, err = out.writeOptions(); err != nil {
 			return err
 		}
 		if o.VIPPool != "" && o.VIP != string(merge.CIDR) {
@@ -51,7 +51,7 @@ other ones. Clusters that are members already do not change.`,
 		if err != nil {
 			return err
 		}
-		if err := admin.Init(c.Context(), config, o); err != nil {
+		if err := join.Init(c.Context(), config, o); err != nil {
 			return out.rest(err)
 		}
 		return out.finish(
@@ -62,7 +62,7 @@ other ones. Clusters that are members already do not change.`,
 }
 
 func newBrokerRemove(f *factory) *cobra.Command {
-	var o admin.LeaveOptions
+	var o join.LeaveOptions
 	c := &cobra.Command{
 		Use: "remove ID", Short: "Remove a member whose cluster no longer exists", Args: oneID,
 		Long: `Remove from the broker a member whose cluster no longer exists, or should no longer be a member. Its exports disappear
@@ -80,16 +80,16 @@ The command fails if the member renewed its heartbeat less than its TTL ago (at 
 	f.brokerFlags(c)
 	out := f.outputFlags(c)
 	c.Flags().BoolVar(&o.Force, "force", false, "remove the member even if it still renews its heartbeat")
-	c.Flags().StringVar(&o.Prefix, "namespace-prefix", admin.DefaultPrefix, "`PREFIX` of the broker namespace; used only if the Member no longer exists")
+	c.Flags().StringVar(&o.Prefix, "namespace-prefix", join.DefaultPrefix, "`PREFIX` of the broker namespace; used only if the Member no longer exists")
 	c.RunE = func(c *cobra.Command, args []string) (err error) {
-		if o.WriteOptions, err = out.writeOptions(); err != nil {
+		if o.Options, err = out.writeOptions(); err != nil {
 			return err
 		}
 		config, err := f.requireBroker()
 		if err != nil {
 			return err
 		}
-		result, err := admin.Remove(c.Context(), config, args[0], o)
+		result, err := join.Remove(c.Context(), config, args[0], o)
 		if err != nil {
 			return out.rest(err)
 		}

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
-	"github.com/clusterset-dns/clusterset/admin"
+	"github.com/clusterset-dns/clusterset/admin/dns"
 	"github.com/clusterset-dns/clusterset/admin/wiring"
 )
 
@@ -31,7 +31,7 @@ else would reset a change, they print what to put where. docs/deployment.md list
 // A dnsCommand is one of the commands below "dns".
 type dnsCommand struct {
 	*factory
-	options admin.DNSOptions
+	options dns.Options
 	service string
 }
 
@@ -91,7 +91,7 @@ func serviceFlag(flag, value string) (types.NamespacedName, error) {
 }
 
 func newDNSStatus(f *factory) *cobra.Command {
-	d := &dnsCommand{factory: f, options: admin.DNSDefaults()}
+	d := &dnsCommand{factory: f, options: dns.Defaults()}
 	var format string
 	c := &cobra.Command{
 		Use: "status", Short: "Show how the DNS server of a cluster treats the zone", Args: cobra.NoArgs,
@@ -112,7 +112,7 @@ Exit codes: 0, the zone is forwarded; 1, the command failed; 2, there are proble
 		if err != nil {
 			return err
 		}
-		state, err := admin.DNSStatus(c.Context(), member, d.options)
+		state, err := dns.Status(c.Context(), member, d.options)
 		if err != nil {
 			return err
 		}
@@ -130,7 +130,7 @@ Exit codes: 0, the zone is forwarded; 1, the command failed; 2, there are proble
 }
 
 func newDNSDiff(f *factory) *cobra.Command {
-	d := &dnsCommand{factory: f, options: admin.DNSDefaults()}
+	d := &dnsCommand{factory: f, options: dns.Defaults()}
 	var format string
 	c := &cobra.Command{
 		Use: "diff", Short: "Show what \"dns apply\" would change", Args: cobra.NoArgs,
@@ -149,7 +149,7 @@ Exit codes: 0, there is nothing to do; 1, the command failed; 2, there is someth
 		if err != nil {
 			return err
 		}
-		state, err := admin.DNSDiff(c.Context(), member, d.options)
+		state, err := dns.Diff(c.Context(), member, d.options)
 		if err != nil {
 			return err
 		}
@@ -194,7 +194,7 @@ type dnsPlan struct {
 	ByHand []dnsPaste `json:"byHand"`
 }
 
-func dnsChanges(state *admin.DNSState) dnsPlan {
+func dnsChanges(state *dns.State) dnsPlan {
 	plan := dnsPlan{Edits: []dnsEdit{}, ByHand: []dnsPaste{}}
 	for i := range state.Resolvers {
 		r := &state.Resolvers[i]
@@ -228,7 +228,7 @@ func (p dnsPlan) text() (all []string) {
 }
 
 func newDNSApply(f *factory) *cobra.Command {
-	d := &dnsCommand{factory: f, options: admin.DNSDefaults()}
+	d := &dnsCommand{factory: f, options: dns.Defaults()}
 	c := &cobra.Command{
 		Use: "apply", Short: "Make the DNS server of a cluster forward the zone", Args: cobra.NoArgs,
 		Long: `Make the DNS server of the cluster forward the zone to the DNS server of the clusterset. The command waits until that is
@@ -247,14 +247,14 @@ Exit codes: 0, the zone is forwarded; 1, the command failed; 2, something is lef
 	c.Flags().DurationVar(&d.options.Timeout, "timeout", d.options.Timeout, "`DURATION` of each wait at most")
 	out := f.outputFlags(c)
 	c.RunE = func(c *cobra.Command, _ []string) (err error) {
-		if d.options.WriteOptions, err = out.writeOptions(); err != nil {
+		if d.options.Options, err = out.writeOptions(); err != nil {
 			return err
 		}
 		member, err := d.cluster()
 		if err != nil {
 			return err
 		}
-		state, err := admin.DNSApply(c.Context(), member, d.options)
+		state, err := dns.Apply(c.Context(), member, d.options)
 		if err != nil {
 			return out.rest(err)
 		}
@@ -264,7 +264,7 @@ Exit codes: 0, the zone is forwarded; 1, the command failed; 2, something is lef
 }
 
 // afterDNSApply reports the result.
-func afterDNSApply(state *admin.DNSState, changed bool) string {
+func afterDNSApply(state *dns.State, changed bool) string {
 	text := "The cluster's DNS server forwards " + state.Zone + "."
 	if !changed {
 		text = "Nothing to do: the cluster's DNS server forwards " + state.Zone + " already."
@@ -277,7 +277,7 @@ func afterDNSApply(state *admin.DNSState, changed bool) string {
 }
 
 // finish prints the end of a command that writes.
-func (d *dnsCommand) finish(out *output, state *admin.DNSState, next string) error {
+func (d *dnsCommand) finish(out *output, state *dns.State, next string) error {
 	if len(state.Problems) > 0 {
 		next = ""
 	}
@@ -288,7 +288,7 @@ func (d *dnsCommand) finish(out *output, state *admin.DNSState, next string) err
 }
 
 // leftByHand prints the remaining manual steps for the cluster's DNS server; the error is the exit code for it.
-func (o *output) leftByHand(state *admin.DNSState) error {
+func (o *output) leftByHand(state *dns.State) error {
 	if len(state.Problems) == 0 {
 		return nil
 	}
@@ -304,7 +304,7 @@ func (o *output) leftByHand(state *admin.DNSState) error {
 }
 
 func newDNSUndo(f *factory) *cobra.Command {
-	d := &dnsCommand{factory: f, options: admin.DNSDefaults()}
+	d := &dnsCommand{factory: f, options: dns.Defaults()}
 	c := &cobra.Command{
 		Use: "undo", Short: "Remove what \"dns apply\" has written", Args: cobra.NoArgs,
 		Long: `Remove from the configuration of the cluster's DNS server what "clusterset dns apply" has written. Changes of others
@@ -315,14 +315,14 @@ stay. If they have changed what clusterset had written, it is left alone, with e
 	d.restart(c)
 	out := f.outputFlags(c)
 	c.RunE = func(c *cobra.Command, _ []string) (err error) {
-		if d.options.WriteOptions, err = out.writeOptions(); err != nil {
+		if d.options.Options, err = out.writeOptions(); err != nil {
 			return err
 		}
 		member, err := d.cluster()
 		if err != nil {
 			return err
 		}
-		state, err := admin.DNSUndo(c.Context(), member, d.options)
+		state, err := dns.Undo(c.Context(), member, d.options)
 		if err != nil {
 			return out.rest(err)
 		}

@@ -7,11 +7,11 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/clusterset-dns/clusterset/admin"
+	"github.com/clusterset-dns/clusterset/admin/dns"
 )
 
 // printDNS prints the state of the resolvers for people; wide adds what led to it.
-func printDNS(out io.Writer, s *admin.DNSState, wide bool) error {
+func printDNS(out io.Writer, s *dns.State, wide bool) error {
 	w := tabwriter.NewWriter(out, 0, 8, 3, ' ', 0)
 	fmt.Fprintf(w, "Zone:\t%s\n", s.Zone)
 	var addresses []string

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/clusterset-dns/clusterset/admin"
+	"github.com/clusterset-dns/clusterset/admin/dns"
 	"github.com/clusterset-dns/clusterset/admin/wiring"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 )
@@ -243,7 +243,7 @@ func (t dnsTest) oneKind(left int, texts []string, check func(dnsTest)) {
 			t.Errorf("a second apply changed\n%s\nto\n%s", wired, again)
 		}
 		t.run(exitOK, nil, flags("diff")...)
-		var state admin.DNSState
+		var state dns.State
 		out := t.run(exitOK, nil, flags("status", "-o", "json")...)
 		if err := json.Unmarshal([]byte(out), &state); err != nil || state.Resolvers[0].State != wiring.Wired ||
 			len(state.Server.Addresses) != 1 {
@@ -339,9 +339,9 @@ func (t dnsTest) othersEdit() {
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return raceTransport{next, &sync.Once{}, func() { edit(func(text string) string { return "# Theirs.\n" + text }) }}
 	})
-	o := admin.DNSDefaults()
+	o := dns.Defaults()
 	o.Wait, o.Ask = false, "127.0.0.1:1"
-	if _, err := admin.DNSApply(t.Context(), config, o); err != nil {
+	if _, err := dns.Apply(t.Context(), config, o); err != nil {
 		t.Fatal(err)
 	}
 	if text := t.configMap("coredns")["Corefile"]; !strings.HasSuffix(text, "# END clusterset dns\n# Theirs.\n"+original) {

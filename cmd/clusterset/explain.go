@@ -14,21 +14,21 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/clusterset-dns/clusterset/admin"
+	"github.com/clusterset-dns/clusterset/admin/explain"
 	"github.com/clusterset-dns/clusterset/admin/explain/cause"
 )
 
 // An explainCommand has the flags of "explain" and "explain service".
 type explainCommand struct {
 	*factory
-	options admin.ExplainOptions
+	options explain.Options
 	servers []string
 	service string
 	format  string
 }
 
 func newExplain(f *factory) *cobra.Command {
-	e := &explainCommand{factory: f, options: admin.ExplainDefaults()}
+	e := &explainCommand{factory: f, options: explain.Defaults()}
 	c := &cobra.Command{
 		Use: "explain NAME [TYPE]", Short: "Find out why a name of the clusterset does not resolve",
 		Args: cobra.RangeArgs(1, 2),
@@ -121,7 +121,7 @@ func (e *explainCommand) run(ctx context.Context, name string, types []string) e
 	if err != nil {
 		return err
 	}
-	report, err := admin.Explain(ctx, onBroker, onMember, o)
+	report, err := explain.Run(ctx, onBroker, onMember, o)
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	"github.com/clusterset-dns/clusterset/admin"
+	"github.com/clusterset-dns/clusterset/admin/write"
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 )
@@ -145,7 +145,7 @@ func (e *exportCommand) export(ctx context.Context, name string) error {
 		return err
 	}
 	same := before != nil && e.covered(before)
-	if e.dry != admin.DryRunClient {
+	if e.dry != write.DryRunClient {
 		options := metav1.ApplyOptions{FieldManager: wellknown.ManagerExport, Force: true, DryRun: e.dryRun()}
 		after, err := r.Apply(ctx, name, e.desired(name), options)
 		if err != nil {
@@ -155,13 +155,13 @@ func (e *exportCommand) export(ctx context.Context, name string) error {
 	}
 	switch {
 	case before == nil:
-		e.step(admin.Created, name, "")
+		e.step(write.Created, name, "")
 	case same:
-		e.step(admin.Unchanged, name, "")
+		e.step(write.Unchanged, name, "")
 	default:
-		e.step(admin.Updated, name, "")
+		e.step(write.Updated, name, "")
 	}
-	if !e.wait || e.dry != admin.DryRunNone {
+	if !e.wait || e.dry != write.DryRunNone {
 		return nil
 	}
 	return e.waitExported(ctx, name)

@@ -13,8 +13,8 @@ import (
 	"k8s.io/client-go/dynamic"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	"github.com/clusterset-dns/clusterset/admin"
 	"github.com/clusterset-dns/clusterset/admin/read"
+	"github.com/clusterset-dns/clusterset/admin/write"
 )
 
 var (
@@ -27,7 +27,7 @@ type exportCommand struct {
 	*output
 	client    dynamic.Interface
 	namespace string
-	dry       admin.DryRun
+	dry       write.DryRun
 
 	labels, annotations map[string]string
 	useVIP              string // "true", "false" or empty
@@ -64,8 +64,8 @@ func services(c *cobra.Command, args []string) error {
 	return nil
 }
 
-func (e *exportCommand) step(action admin.Action, name, note string) {
-	e.report(admin.Step{
+func (e *exportCommand) step(action write.Action, name, note string) {
+	e.report(write.Step{
 		Cluster: read.RoleMember, Action: action, Group: mcsv1beta1.GroupName, Kind: "ServiceExport",
 		Namespace: e.namespace, Name: name,
 		Note: note,
@@ -73,7 +73,7 @@ func (e *exportCommand) step(action admin.Action, name, note string) {
 }
 
 func (e *exportCommand) dryRun() []string {
-	if e.dry == admin.DryRunServer {
+	if e.dry == write.DryRunServer {
 		return []string{metav1.DryRunAll}
 	}
 	return nil

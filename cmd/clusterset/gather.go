@@ -16,19 +16,19 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/clusterset-dns/clusterset/admin"
+	"github.com/clusterset-dns/clusterset/admin/gather"
 	"github.com/clusterset-dns/clusterset/admin/read"
 )
 
 // A gatherCommand is one call of "gather".
 type gatherCommand struct {
 	*factory
-	options  admin.GatherOptions
+	options  gather.Options
 	contexts []string
 }
 
 func newGather(f *factory) *cobra.Command {
-	g := &gatherCommand{factory: f, options: admin.GatherDefaults()}
+	g := &gatherCommand{factory: f, options: gather.Defaults()}
 	c := &cobra.Command{
 		Use: "gather [FILE]", Short: "Write what is needed to find a fault to an archive, without credentials",
 		Args: cobra.MaximumNArgs(1),
@@ -103,19 +103,19 @@ func (g *gatherCommand) run(ctx context.Context, args []string) error {
 }
 
 // write removes the file again if it is not complete.
-func (g *gatherCommand) write(ctx context.Context, name string, clusters []admin.GatherCluster) (admin.GatherIndex,
+func (g *gatherCommand) write(ctx context.Context, name string, clusters []gather.Cluster) (gather.Index,
 	error) {
 	if name == "-" {
-		return admin.Gather(ctx, g.Out, clusters, g.options)
+		return gather.Run(ctx, g.Out, clusters, g.options)
 	}
 	out, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if errors.Is(err, fs.ErrExist) {
-		return admin.GatherIndex{}, fmt.Errorf("%s exists: want the name of a new file", name)
+		return gather.Index{}, fmt.Errorf("%s exists: want the name of a new file", name)
 	}
 	if err != nil {
-		return admin.GatherIndex{}, err
+		return gather.Index{}, err
 	}
-	index, err := admin.Gather(ctx, io.Writer(out), clusters, g.options)
+	index, err := gather.Run(ctx, io.Writer(out), clusters, g.options)
 	if closed := out.Close(); err == nil {
 		err = closed
 	}
@@ -128,17 +128,17 @@ func (g *gatherCommand) write(ctx context.Context, name string, clusters []admin
 var notInFileName = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
 
 // clusters returns the selected cluster, those of further contexts and the broker.
-func (g *gatherCommand) clusters(ctx context.Context) (all []admin.GatherCluster, missing []string, err error) {
+func (g *gatherCommand) clusters(ctx context.Context) (all []gather.Cluster, missing []string, err error) {
 	selected, err := g.member()
 	if err != nil {
 		return nil, nil, err
 	}
 	add := func(name string, config *rest.Config) {
 		name = "members/" + notInFileName.ReplaceAllString(name, "_")
-		for slices.ContainsFunc(all, func(c admin.GatherCluster) bool { return c.Name == name }) {
+		for slices.ContainsFunc(all, func(c gather.Cluster) bool { return c.Name == name }) {
 			name += "_"
 		}
-		all = append(all, admin.GatherCluster{Name: name, Role: read.RoleMember, Config: config})
+		all = append(all, gather.Cluster{Name: name, Role: read.RoleMember, Config: config})
 	}
 	add(g.contextName(), selected)
 	for _, name := range g.contexts {
@@ -159,7 +159,7 @@ func (g *gatherCommand) clusters(ctx context.Context) (all []admin.GatherCluster
 			return all, []string{"broker: " + err.Error()}, nil
 		}
 	}
-	return append(all, admin.GatherCluster{Name: "broker", Role: read.RoleBroker, Config: onBroker}), nil, nil
+	return append(all, gather.Cluster{Name: "broker", Role: read.RoleBroker, Config: onBroker}), nil, nil
 }
 
 // contextName returns the name of the selected context, or "cluster" without one.

@@ -21,7 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/clusterset-dns/clusterset/admin"
+	"github.com/clusterset-dns/clusterset/admin/gather"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 )
@@ -275,7 +275,7 @@ func gathers(t *testing.T, hub, east *controlplane.ControlPlane, member, broker 
 			t.Errorf("the archive has %q: ...%s...", secret, all[max(0, i-200):min(len(all), i+100)])
 		}
 	}
-	var index admin.GatherIndex
+	var index gather.Index
 	if err := json.Unmarshal([]byte(files["clusterset-gather/index.json"]), &index); err != nil ||
 		len(index.Clusters) != 2 || index.Clusters[0].Kubernetes == "" {
 		t.Fatalf("index %+v, error %v", index, err)

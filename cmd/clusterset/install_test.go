@@ -24,7 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
-	"github.com/clusterset-dns/clusterset/admin"
+	"github.com/clusterset-dns/clusterset/admin/join"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 	"github.com/clusterset-dns/clusterset/test/harness/server"
 	"github.com/clusterset-dns/clusterset/test/harness/subprocess"
@@ -450,14 +450,14 @@ status:
 `
 
 // remembers: a join without --components installs what the one before did, and waits for Pods of its own.
-func remembers(t *testing.T, d *node, join []string) {
+func remembers(t *testing.T, d *node, args []string) {
 	t.Helper()
 	for _, tt := range []struct{ flag, want string }{
 		{"--components=none", ""}, {"", ""}, {"--components=controller,dns,wiring", "controller dns wiring"},
 		{"", "controller dns wiring"},
 	} {
-		var done struct{ Result admin.JoinResult }
-		out := want(t, exitOK, nil, append(slices.Clone(join), "--ask=127.0.0.1:1", "--wait=false", "-o=json",
+		var done struct{ Result join.Result }
+		out := want(t, exitOK, nil, append(slices.Clone(args), "--ask=127.0.0.1:1", "--wait=false", "-o=json",
 			cmp.Or(tt.flag, "--wait=false"))...)
 		must(t, json.Unmarshal([]byte(out), &done))
 		if got := strings.Trim(fmt.Sprint(done.Result.Components), "[]"); got != tt.want {
@@ -470,10 +470,10 @@ func remembers(t *testing.T, d *node, join []string) {
 		[]string{"error: join: wait until Deployment clusterset-system/clusterset-dns runs new Pods only: not after 1s; " +
 			"Pod held is Pending, ImagePullBackOff: Back-off pulling image; see: kubectl get pods -n clusterset-system; " +
 			"what the steps above name is written and stays: run the same command again to do the rest\n"},
-		append(slices.Clone(join), "--image=registry.example.org/clusterset:"+held, "--timeout=1s")...)
+		append(slices.Clone(args), "--image=registry.example.org/clusterset:"+held, "--timeout=1s")...)
 	must(t, d.Dynamic().Resource(schema.GroupVersionResource{Version: "v1", Resource: "pods"}).Namespace(system).
 		Delete(t.Context(), "held", metav1.DeleteOptions{GracePeriodSeconds: new(int64)}))
-	want(t, exitOK, nil, append(slices.Clone(join), "--image=registry.example.org/clusterset:1")...)
+	want(t, exitOK, nil, append(slices.Clone(args), "--image=registry.example.org/clusterset:1")...)
 }
 
 // joinsAgain: without flags a join keeps the values of the one before, and leaves alone what others have installed.

@@ -7,12 +7,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/clusterset-dns/clusterset/admin"
+	"github.com/clusterset-dns/clusterset/admin/join"
+	"github.com/clusterset-dns/clusterset/admin/write"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
 func newJoin(f *factory) *cobra.Command {
-	o := admin.JoinDefaults()
+	o := join.Defaults()
 	c := &cobra.Command{
 		Use: "join", Short: "Make a cluster a member of the clusterset", Args: cobra.NoArgs,
 		Long: `Make a cluster a member of the clusterset. On the broker, join creates the Member, a namespace, limits and rights. In
@@ -40,9 +41,9 @@ again; 2, it is a member, and something is left to do by hand for its DNS server
 	c.RunE = func(c *cobra.Command, _ []string) (err error) {
 		diff := o.Diff
 		if diff && out.dry == "none" {
-			out.dry = string(admin.DryRunServer)
+			out.dry = string(write.DryRunServer)
 		}
-		if o.WriteOptions, err = out.writeOptions(); err != nil {
+		if o.Options, err = out.writeOptions(); err != nil {
 			return err
 		}
 		o.Diff = diff
@@ -60,7 +61,7 @@ again; 2, it is a member, and something is left to do by hand for its DNS server
 		if err != nil {
 			return err
 		}
-		result, err := admin.Join(c.Context(), onBroker, onMember, o)
+		result, err := join.Join(c.Context(), onBroker, onMember, o)
 		if err != nil {
 			out.warn(result.Warnings) // what went wrong may follow from them
 			return out.rest(err)
@@ -70,11 +71,11 @@ again; 2, it is a member, and something is left to do by hand for its DNS server
 	return c
 }
 
-func joinFlags(c *cobra.Command, o *admin.JoinOptions) {
+func joinFlags(c *cobra.Command, o *join.Options) {
 	f := c.Flags()
-	f.StringVar(&o.ClusterID, "cluster-id", "", "`ID` of the cluster; "+admin.ByKubeSystem+" uses the UID of Namespace kube-system; default: the id in its ClusterProperty")
-	f.StringVar(&o.ClusterSet, "clusterset", "", "`NAME` of the clusterset, the same for all members of a broker; default: the name that the other members have, or "+admin.DefaultClusterSet)
-	f.StringVar(&o.Prefix, "namespace-prefix", "", "`PREFIX` of the broker namespace, at most 40 octets; default: "+admin.DefaultPrefix)
+	f.StringVar(&o.ClusterID, "cluster-id", "", "`ID` of the cluster; "+join.ByKubeSystem+" uses the UID of Namespace kube-system; default: the id in its ClusterProperty")
+	f.StringVar(&o.ClusterSet, "clusterset", "", "`NAME` of the clusterset, the same for all members of a broker; default: the name that the other members have, or "+join.DefaultClusterSet)
+	f.StringVar(&o.Prefix, "namespace-prefix", "", "`PREFIX` of the broker namespace, at most 40 octets; default: "+join.DefaultPrefix)
 	f.StringVar(&o.Region, "region", "", "`REGION` of the cluster; auto takes the one of all Nodes; default: the one that it has, or none")
 	f.StringVar(&o.Namespace, "controller-namespace", o.Namespace, "`NAMESPACE` of the controller in the cluster")
 	f.StringArrayVar(&o.PodCIDRs, "pod-cidr", nil, "`CIDR` of Pods, repeatable; default: those found in the cluster, and those declared before")
@@ -92,7 +93,7 @@ func joinFlags(c *cobra.Command, o *admin.JoinOptions) {
 	}
 	f.StringVar(&o.BrokerServer, "broker-server", "", "`URL` by which the cluster reaches the broker; default: the one in the kubeconfig of the broker")
 	f.DurationVar(&o.CredentialLife, "credential-life", o.CredentialLife, "`DURATION` for which a credential is valid, at least 10m; it is renewed daily, or at half of that")
-	usual := admin.DefaultQuota()
+	usual := join.DefaultQuota()
 	f.Int64Var(&o.Quota.Exports, "quota-exports", 0, fmt.Sprintf("maximum `NUMBER` of services that the cluster may export; default: that of the member, or %d", usual.Exports))
 	f.Int64Var(&o.Quota.Slices, "quota-slices", 0, fmt.Sprintf("maximum `NUMBER` of EndpointSlices that the cluster may export; default: that of the member, or %d", usual.Slices))
 	f.Int64Var(&o.Quota.Leases, "quota-leases", 0, fmt.Sprintf("maximum `NUMBER` of Leases that the cluster may have on the broker; default: that of the member, or %d", usual.Leases))
@@ -105,13 +106,13 @@ func joinFlags(c *cobra.Command, o *admin.JoinOptions) {
 		"join although the cluster joined another broker before, which this broker replaces")
 	completeWords(c, "vip", "derived", "cidr", "none")
 	completeWords(c, "endpoints", "pod_ip", "service_ip")
-	completeWords(c, "vip-cidr", admin.VIPAuto, admin.VIPNone)
-	completeWords(c, "region", admin.RegionAuto)
-	completeWords(c, "cluster-id", admin.ByKubeSystem)
+	completeWords(c, "vip-cidr", join.VIPAuto, join.VIPNone)
+	completeWords(c, "region", join.RegionAuto)
+	completeWords(c, "cluster-id", join.ByKubeSystem)
 }
 
 // componentFlags adds the flags about the installation in the cluster.
-func componentFlags(c *cobra.Command, o *admin.JoinOptions) *[]string {
+func componentFlags(c *cobra.Command, o *join.Options) *[]string {
 	f := c.Flags()
 	components := f.StringSlice("components", nil, "`LIST` of what to install: controller, dns, all-in-one (both in one process), wiring (of the cluster's DNS server), or none; "+
 		"default: those of the join before, or controller,dns,wiring")
@@ -134,9 +135,9 @@ func componentFlags(c *cobra.Command, o *admin.JoinOptions) *[]string {
 }
 
 // readComponents reads the flags about the installation. Without a flag an earlier join may have set the value.
-func readComponents(c *cobra.Command, o *admin.JoinOptions, components []string) (err error) {
+func readComponents(c *cobra.Command, o *join.Options, components []string) (err error) {
 	if o.KeepComponents = !c.Flags().Changed("components"); !o.KeepComponents {
-		if o.Components, err = admin.ParseComponents(components); err != nil {
+		if o.Components, err = join.ParseComponents(components); err != nil {
 			return fmt.Errorf("--components: %w", err)
 		}
 	}
@@ -155,7 +156,7 @@ func readComponents(c *cobra.Command, o *admin.JoinOptions, components []string)
 	return nil
 }
 
-func checkJoin(o *admin.JoinOptions) error {
+func checkJoin(o *join.Options) error {
 	vip := o.Values.VIP
 	o.Endpoints = o.Values.Endpoints
 	switch {
@@ -163,7 +164,7 @@ func checkJoin(o *admin.JoinOptions) error {
 		return fmt.Errorf("--timeout=%s: want more than 0s", o.Timeout)
 	case vip != "derived" && vip != "cidr" && vip != "none":
 		return fmt.Errorf("--vip=%s: want derived, cidr or none", vip)
-	case vip == "cidr" && o.VIPCIDR == admin.VIPNone:
+	case vip == "cidr" && o.VIPCIDR == join.VIPNone:
 		return fmt.Errorf("--vip=cidr and --vip-cidr=%s: want only one of them", o.VIPCIDR)
 	case o.Endpoints != "pod_ip" && o.Endpoints != "service_ip":
 		return fmt.Errorf("--endpoints=%s: want pod_ip or service_ip", o.Endpoints)
@@ -173,13 +174,13 @@ func checkJoin(o *admin.JoinOptions) error {
 		return fmt.Errorf("quota of %d exports, %d slices, %d leases: want at least 1 of each, or 0 to leave it as it is",
 			o.Quota.Exports, o.Quota.Slices, o.Quota.Leases)
 	case vip == "cidr" && o.VIPCIDR == "":
-		o.VIPCIDR = admin.VIPAuto
+		o.VIPCIDR = join.VIPAuto
 	}
 	return nil
 }
 
 // finishJoin prints the result, and the remaining manual steps.
-func finishJoin(out *output, result *admin.JoinResult, o *admin.JoinOptions) error {
+func finishJoin(out *output, result *join.Result, o *join.Options) error {
 	if result.DNS != nil {
 		result.Warnings = append(result.Warnings, result.DNS.Warnings...)
 	}
@@ -194,7 +195,7 @@ func finishJoin(out *output, result *admin.JoinResult, o *admin.JoinOptions) err
 	return out.leftByHand(result.DNS)
 }
 
-func afterJoin(j *admin.JoinResult, o *admin.JoinOptions) string {
+func afterJoin(j *join.Result, o *join.Options) string {
 	member := fmt.Sprintf("%s is a member of clusterset %s. Its credential is valid until %s.\n", j.ClusterID,
 		j.ClusterSet, j.CredentialExpires.UTC().Format(time.RFC3339))
 	if j.RegionOfNodes != "" {
@@ -204,8 +205,8 @@ func afterJoin(j *admin.JoinResult, o *admin.JoinOptions) string {
 	if j.DNS != nil && len(j.DNS.Problems) == 0 {
 		member += afterDNSApply(j.DNS, true) + "\n"
 	}
-	if slices.ContainsFunc(j.Components, func(c admin.Component) bool {
-		return c == admin.ComponentController || c == admin.ComponentAllInOne
+	if slices.ContainsFunc(j.Components, func(c join.Component) bool {
+		return c == join.ComponentController || c == join.ComponentAllInOne
 	}) {
 		return member + "Next:\n  clusterset export SERVICE -n NAMESPACE\n  clusterset status"
 	}

@@ -5,12 +5,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/clusterset-dns/clusterset/admin"
+	"github.com/clusterset-dns/clusterset/admin/join"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 )
 
 func newLeave(f *factory) *cobra.Command {
-	var o admin.LeaveOptions
+	var o join.LeaveOptions
 	c := &cobra.Command{
 		Use: "leave", Short: "Take a cluster out of the clusterset", Args: cobra.NoArgs,
 		Long: `Take a cluster out of the clusterset: withdraw its exports, delete its imports, its objects on the broker, its
@@ -27,9 +27,9 @@ namespace on the broker stays for a year, marked as removed.`,
 		&o.TakeOver, "take-over", false,
 		"remove the member even if its original or a copy renews its heartbeat")
 	c.Flags().StringVar(&o.Namespace, "controller-namespace", wellknown.ControllerNamespace, "`NAMESPACE` of the controller in the cluster")
-	c.Flags().StringVar(&o.Prefix, "namespace-prefix", admin.DefaultPrefix, "`PREFIX` of the broker namespace; used only if the Member no longer exists")
+	c.Flags().StringVar(&o.Prefix, "namespace-prefix", join.DefaultPrefix, "`PREFIX` of the broker namespace; used only if the Member no longer exists")
 	c.RunE = func(c *cobra.Command, _ []string) (err error) {
-		if o.WriteOptions, err = out.writeOptions(); err != nil {
+		if o.Options, err = out.writeOptions(); err != nil {
 			return err
 		}
 		onBroker, err := f.broker()
@@ -43,7 +43,7 @@ namespace on the broker stays for a year, marked as removed.`,
 		if err != nil {
 			return err
 		}
-		result, err := admin.Leave(c.Context(), onBroker, onMember, o)
+		result, err := join.Leave(c.Context(), onBroker, onMember, o)
 		if err != nil {
 			return out.rest(err)
 		}

@@ -20,7 +20,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
-	"github.com/clusterset-dns/clusterset/admin"
+	"github.com/clusterset-dns/clusterset/admin/join"
+	"github.com/clusterset-dns/clusterset/admin/status"
+	"github.com/clusterset-dns/clusterset/admin/write"
 	"github.com/clusterset-dns/clusterset/api/about/v1beta1"
 	"github.com/clusterset-dns/clusterset/controller"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
@@ -241,19 +243,19 @@ func set(t *testing.T, config *controller.Config, option, value string) {
 func TestPrintState(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	ago := func(d time.Duration) *time.Time { at := now.Add(-d); return &at }
-	state := admin.State{
-		Cluster: &admin.ClusterState{
+	state := status.State{
+		Cluster: &status.ClusterState{
 			ClusterID: "east", ClusterSet: "fleet", BrokerUID: "11111111-2222-3333-4444-555555555555", Leader: "coredns-1",
 			LeaderRenewed: ago(3 * time.Second), CredentialExpires: ago(-23*time.Hour - 30*time.Minute),
-			Exports: admin.ExportState{Total: 3, Ready: 2, NotReady: 1, Reasons: map[string]int{"NoService": 1}},
-			Selection: []admin.SelectionState{
+			Exports: status.ExportState{Total: 3, Ready: 2, NotReady: 1, Reasons: map[string]int{"NoService": 1}},
+			Selection: []status.SelectionState{
 				{Namespace: "shop", Name: "db", Preferred: "east, then east west", InUse: []string{"west"},
 					Hidden: []string{"east"}, Since: ago(2 * time.Minute)},
 				{Namespace: "shop", Name: "web", Preferred: "no cluster", InUse: []string{"east", "west"}},
 			},
 		},
-		Broker: &admin.BrokerState{Server: "https://broker.example:6443", UID: "11111111-2222-3333-4444-555555555555"},
-		Members: []admin.MemberState{
+		Broker: &status.BrokerState{Server: "https://broker.example:6443", UID: "11111111-2222-3333-4444-555555555555"},
+		Members: []status.MemberState{
 			{
 				ClusterID: "east", Namespace: "clusterset-0123456789abcdef", Version: "v1.0.0", Merge: "kep",
 				Heartbeat: ago(4 * time.Second), HeartbeatAge: "4s", Services: 3, PodCIDRs: []string{"10.1.0.0/16", "fd01::/48"},
@@ -268,7 +270,7 @@ func TestPrintState(t *testing.T) {
 			{ClusterID: "xeno", Namespace: "clusterset-0000000000000000", Expired: true,
 				KubeSystemUID: "44444444-2222-3333-4444-555555555555"},
 		},
-		Conflicts: []admin.ConflictState{{
+		Conflicts: []status.ConflictState{{
 			Namespace: "shop", Name: "db", Reason: "PortConflict,LabelsConflict", Message: "Conflicting ports.",
 		}},
 		Problems: []string{"member \"west\" last renewed its heartbeat 5m0s ago: it has expired, and other members use its endpoints as a last resort"},
@@ -362,12 +364,12 @@ func TestCommands(t *testing.T) {
 		"join", broker, member, "--cluster-id=east", "--components=none", "--clusterset=fleet")
 
 	var done struct {
-		Steps  []admin.Step
-		Result admin.JoinResult
+		Steps  []write.Step
+		Result join.Result
 	}
 	out := want(t, exitOK, nil, "join", broker, member, "--components=none", "-o", "json")
 	if err := json.Unmarshal([]byte(out), &done); err != nil || done.Result.ClusterID != "east" ||
-		done.Steps[0].Action != admin.Unchanged {
+		done.Steps[0].Action != write.Unchanged {
 		t.Errorf("join -o json: %+v, error %v, want nothing changed", done, err)
 	}
 	want(t, exitOK, []string{"clusterproperty.about.k8s.io/clusterset.k8s.io\n"}, "join", broker, member,

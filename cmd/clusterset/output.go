@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
 
-	"github.com/clusterset-dns/clusterset/admin"
+	"github.com/clusterset-dns/clusterset/admin/write"
 )
 
 // An output prints the steps and the result of a command that writes: line by line, or with -o json and yaml all at the
@@ -18,12 +18,12 @@ import (
 type output struct {
 	*factory
 	dry, format string
-	steps       []admin.Step
+	steps       []write.Step
 }
 
 // outputFlags adds the flags of a command that writes.
 func (f *factory) outputFlags(c *cobra.Command) *output {
-	o := &output{factory: f, steps: []admin.Step{}}
+	o := &output{factory: f, steps: []write.Step{}}
 	c.Flags().StringVar(&o.dry, "dry-run", "none", "report what would change, and change nothing: `MODE` client predicts it, server lets the API servers validate it")
 	c.Flags().Lookup("dry-run").NoOptDefVal = "client"
 	c.Flags().StringVarP(&o.format, "output", "o", "", "`FORMAT` of the output: name, json or yaml; default: text")
@@ -33,12 +33,12 @@ func (f *factory) outputFlags(c *cobra.Command) *output {
 }
 
 // writeOptions checks the flags.
-func (o *output) writeOptions() (admin.WriteOptions, error) {
-	w := admin.WriteOptions{Report: o.report, Progress: o.progress}
+func (o *output) writeOptions() (write.Options, error) {
+	w := write.Options{Report: o.report, Progress: o.progress}
 	switch o.dry {
 	case "none":
 	case "client", "server":
-		w.DryRun = admin.DryRun(o.dry)
+		w.DryRun = write.DryRun(o.dry)
 	default:
 		return w, fmt.Errorf("--dry-run=%s: want none, client or server", o.dry)
 	}
@@ -52,7 +52,7 @@ func checkFormat(format string, known ...string) error {
 	return nil
 }
 
-func (o *output) report(step admin.Step) {
+func (o *output) report(step write.Step) {
 	o.steps = append(o.steps, step)
 	switch o.format {
 	case "":
@@ -76,9 +76,9 @@ func (o *output) progress(what string) { fmt.Fprintln(o.ErrOut, what) }
 // rest completes an error that ends a command after its first write: earlier writes stay. Formats that print the steps
 // in the end have printed nothing yet.
 func (o *output) rest(err error) error {
-	var written []admin.Step
+	var written []write.Step
 	for _, s := range o.steps {
-		if s.Action != admin.Unchanged {
+		if s.Action != write.Unchanged {
 			written = append(written, s)
 		}
 	}
@@ -99,7 +99,7 @@ func (o *output) finish(result any, warnings []string, next string) error {
 	case "json", "yaml":
 		return printAs(o.Out, o.format, struct {
 			DryRun string       `json:"dryRun"`
-			Steps  []admin.Step `json:"steps"`
+			Steps  []write.Step `json:"steps"`
 			Result any          `json:"result,omitempty"`
 		}{o.dry, o.steps, result})
 	}

@@ -8,22 +8,22 @@ import (
 
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
-	"github.com/clusterset-dns/clusterset/admin"
+	"github.com/clusterset-dns/clusterset/admin/write"
 )
 
 // An error after the first write says that earlier writes stay; the steps are printed then, in all formats.
 func TestRest(t *testing.T) {
-	written, same := admin.Step{Action: admin.Created, Kind: "Member", Name: "east"},
-		admin.Step{Action: admin.Unchanged, Kind: "Member", Name: "west"}
+	written, same := write.Step{Action: write.Created, Kind: "Member", Name: "east"},
+		write.Step{Action: write.Unchanged, Kind: "Member", Name: "west"}
 	for _, tt := range []struct {
 		name, dry, format string
-		steps             []admin.Step
+		steps             []write.Step
 		says, prints      bool
 	}{
-		{"written", "none", "", []admin.Step{same, written}, true, false},
-		{"written, as JSON", "none", "json", []admin.Step{same, written}, true, true},
-		{"nothing written", "none", "json", []admin.Step{same}, false, false},
-		{"a dry run", "server", "yaml", []admin.Step{written}, false, false},
+		{"written", "none", "", []write.Step{same, written}, true, false},
+		{"written, as JSON", "none", "json", []write.Step{same, written}, true, true},
+		{"nothing written", "none", "json", []write.Step{same}, false, false},
+		{"a dry run", "server", "yaml", []write.Step{written}, false, false},
 	} {
 		var errOut bytes.Buffer
 		o := &output{factory: &factory{IOStreams: genericiooptions.IOStreams{ErrOut: &errOut}}, dry: tt.dry,

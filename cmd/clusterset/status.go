@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
 
-	"github.com/clusterset-dns/clusterset/admin"
+	"github.com/clusterset-dns/clusterset/admin/status"
 )
 
 const statusLong = `Show the state of the cluster, and of all members of its clusterset. The output ends with one line for each problem and
@@ -30,7 +30,7 @@ Exit codes: 0, no problems (there may be warnings); 1, the command failed, and t
 there are problems.`
 
 func newStatus(f *factory) *cobra.Command {
-	o := admin.StatusDefaults()
+	o := status.Defaults()
 	format, brokerOnly, w := "", false, watchOptions{}
 	c := &cobra.Command{
 		Use: "status", Short: "Show the state of a cluster, its clusterset and all members", Args: cobra.NoArgs,
@@ -61,11 +61,11 @@ func newStatus(f *factory) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		s := statusCommand{factory: f, format: format, read: func(ctx context.Context) (admin.State, error) {
-			return admin.Status(ctx, onBroker, onMember, o)
+		s := statusCommand{factory: f, format: format, read: func(ctx context.Context) (status.State, error) {
+			return status.Read(ctx, onBroker, onMember, o)
 		}}
 		if w.watch {
-			o.Networks = &admin.NetworkCheck{}
+			o.Networks = &status.NetworkCheck{}
 			return s.watch(c.Context(), w.interval)
 		}
 		return s.once(c.Context())

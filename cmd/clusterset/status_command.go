@@ -5,14 +5,14 @@ import (
 	"io"
 	"time"
 
-	"github.com/clusterset-dns/clusterset/admin"
+	"github.com/clusterset-dns/clusterset/admin/status"
 )
 
 // A statusCommand is one call of "status".
 type statusCommand struct {
 	*factory
 	format string
-	read   func(context.Context) (admin.State, error)
+	read   func(context.Context) (status.State, error)
 }
 
 func (s *statusCommand) once(ctx context.Context) error {
@@ -23,7 +23,7 @@ func (s *statusCommand) once(ctx context.Context) error {
 	return outcome(state, incomplete)
 }
 
-func (s *statusCommand) print(w io.Writer, state *admin.State) error {
+func (s *statusCommand) print(w io.Writer, state *status.State) error {
 	if s.format == "json" || s.format == "yaml" {
 		return printAs(w, s.format, state)
 	}
@@ -31,7 +31,7 @@ func (s *statusCommand) print(w io.Writer, state *admin.State) error {
 }
 
 // outcome is the error that the exit code follows from.
-func outcome(state admin.State, incomplete error) error {
+func outcome(state status.State, incomplete error) error {
 	if incomplete == nil && len(state.Problems) > 0 {
 		return errProblems
 	}

@@ -8,12 +8,12 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/clusterset-dns/clusterset/admin"
+	"github.com/clusterset-dns/clusterset/admin/status"
 )
 
 // printState prints a state for people: the cluster, the members, the conflicts, and last, next to the prompt, the
 // problems.
-func printState(w io.Writer, s *admin.State, now time.Time, wide bool) error {
+func printState(w io.Writer, s *status.State, now time.Time, wide bool) error {
 	table := tabwriter.NewWriter(w, 0, 8, 3, ' ', 0)
 	if s.Cluster != nil {
 		printCluster(table, s.Cluster, now)
@@ -63,7 +63,7 @@ func printProblems(w io.Writer, problems, warnings []string) {
 	}
 }
 
-func printCluster(w io.Writer, c *admin.ClusterState, now time.Time) {
+func printCluster(w io.Writer, c *status.ClusterState, now time.Time) {
 	fmt.Fprintf(w, "Cluster:\t%s\n", cmp.Or(c.ClusterID, "no cluster id"))
 	if c.ClusterSet == "" {
 		fmt.Fprintln(w, "Clusterset:\tnot a member")
@@ -92,7 +92,7 @@ func printCluster(w io.Writer, c *admin.ClusterState, now time.Time) {
 }
 
 // controllerText names the leader. A controller that ends gives its Lease up, which leaves no holder.
-func controllerText(c *admin.ClusterState, now time.Time) string {
+func controllerText(c *status.ClusterState, now time.Time) string {
 	switch {
 	case c.LeaderRenewed == nil || c.Leader == "":
 		return "no leader"
@@ -107,7 +107,7 @@ func controllerText(c *admin.ClusterState, now time.Time) string {
 	return text
 }
 
-func printMembers(w io.Writer, members []admin.MemberState, wide bool) {
+func printMembers(w io.Writer, members []status.MemberState, wide bool) {
 	fmt.Fprint(w, "MEMBER\tHEARTBEAT\tSERVICES\tVERSION")
 	if wide {
 		fmt.Fprint(w, "\tNAMESPACE\tPOD CIDRS\tSERVICE CIDRS\tVIP CIDR")
@@ -134,7 +134,7 @@ func printMembers(w io.Writer, members []admin.MemberState, wide bool) {
 	}
 }
 
-func printSelection(w io.Writer, selection []admin.SelectionState, now time.Time) {
+func printSelection(w io.Writer, selection []status.SelectionState, now time.Time) {
 	fmt.Fprintln(w, "SERVICE\tIN USE\tNOT IN USE\tPREFERRED\tFOR AT LEAST")
 	for _, s := range selection {
 		since := "-"
@@ -146,7 +146,7 @@ func printSelection(w io.Writer, selection []admin.SelectionState, now time.Time
 	}
 }
 
-func printConflicts(w io.Writer, conflicts []admin.ConflictState, wide bool) {
+func printConflicts(w io.Writer, conflicts []status.ConflictState, wide bool) {
 	fmt.Fprint(w, "CONFLICT\tREASON")
 	if wide {
 		fmt.Fprint(w, "\tMESSAGE")

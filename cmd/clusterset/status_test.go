@@ -12,7 +12,7 @@ import (
 
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
-	"github.com/clusterset-dns/clusterset/admin"
+	"github.com/clusterset-dns/clusterset/admin/status"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
@@ -73,7 +73,7 @@ func watches(t *testing.T, member string) {
 func TestRedraw(t *testing.T) {
 	var out, errOut bytes.Buffer
 	s := &statusCommand{factory: &factory{IOStreams: genericiooptions.IOStreams{Out: &out, ErrOut: &errOut}}}
-	state := admin.State{Problems: []string{"one"}}
+	state := status.State{Problems: []string{"one"}}
 	must(t, s.redraw(&state, errors.New("the broker is away")))
 	var plain bytes.Buffer
 	must(t, s.print(&plain, &state))
@@ -85,29 +85,29 @@ func TestRedraw(t *testing.T) {
 
 // Ages and renewals are no change; anything else is.
 func TestChangeable(t *testing.T) {
-	state := func(change func(*admin.State)) string {
+	state := func(change func(*status.State)) string {
 		at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-		s := admin.State{
-			Cluster:  &admin.ClusterState{ClusterID: "east", Leader: "a", LeaderRenewed: &at},
-			Members:  []admin.MemberState{{ClusterID: "west", Heartbeat: &at, HeartbeatAge: "5m0s", Expired: true}},
+		s := status.State{
+			Cluster:  &status.ClusterState{ClusterID: "east", Leader: "a", LeaderRenewed: &at},
+			Members:  []status.MemberState{{ClusterID: "west", Heartbeat: &at, HeartbeatAge: "5m0s", Expired: true}},
 			Problems: []string{`member "west" last renewed its heartbeat 5m0s ago: it has expired`},
 		}
 		change(&s)
 		return changeable(s, nil)
 	}
-	same, later := state(func(*admin.State) {}), time.Now()
+	same, later := state(func(*status.State) {}), time.Now()
 	for _, tt := range []struct {
 		name   string
-		change func(*admin.State)
+		change func(*status.State)
 		shown  bool
 	}{
-		{"ages", func(s *admin.State) {
+		{"ages", func(s *status.State) {
 			s.Members[0].Heartbeat, s.Members[0].HeartbeatAge, s.Cluster.LeaderRenewed = &later, "6m0s", &later
 			s.Problems[0] = `member "west" last renewed its heartbeat 6m0s ago: it has expired`
 		}, false},
-		{"leader", func(s *admin.State) { s.Cluster.Leader = "b" }, true},
-		{"problem", func(s *admin.State) { s.Problems = append(s.Problems, "no leader") }, true},
-		{"services", func(s *admin.State) { s.Members[0].Services = 1 }, true},
+		{"leader", func(s *status.State) { s.Cluster.Leader = "b" }, true},
+		{"problem", func(s *status.State) { s.Problems = append(s.Problems, "no leader") }, true},
+		{"services", func(s *status.State) { s.Members[0].Services = 1 }, true},
 	} {
 		if shown := state(tt.change) != same; shown != tt.shown {
 			t.Errorf("%s: shown %t, want %t", tt.name, shown, tt.shown)

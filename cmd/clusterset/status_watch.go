@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/clusterset-dns/clusterset/admin"
+	"github.com/clusterset-dns/clusterset/admin/status"
 )
 
 // watch shows the state until ctx ends (docs/spec/operations.md 2). A state that could not be read completely is shown,
@@ -49,9 +49,9 @@ func (s *statusCommand) watch(ctx context.Context, interval time.Duration) error
 
 // changeable is the part of a state that shows it again when it differs: everything except ages and times that renew
 // themselves.
-func changeable(state admin.State, incomplete error) string {
+func changeable(state status.State, incomplete error) string {
 	problems := strings.Join(state.Problems, "\n")
-	state.Members = append([]admin.MemberState{}, state.Members...)
+	state.Members = append([]status.MemberState{}, state.Members...)
 	for i := range state.Members {
 		m := &state.Members[i]
 		if m.Expired {
@@ -70,7 +70,7 @@ func changeable(state admin.State, incomplete error) string {
 }
 
 // append shows the state after those that were shown before.
-func (s *statusCommand) append(state *admin.State, incomplete error, isFirst bool) error {
+func (s *statusCommand) append(state *status.State, incomplete error, isFirst bool) error {
 	switch {
 	case s.format == "yaml":
 		fmt.Fprintln(s.Out, "---")
@@ -92,7 +92,7 @@ func (s *statusCommand) append(state *admin.State, incomplete error, isFirst boo
 
 // redraw shows the state in place of the one before. Lines are erased one by one: erasing the screen first makes it
 // flicker.
-func (s *statusCommand) redraw(state *admin.State, incomplete error) error {
+func (s *statusCommand) redraw(state *status.State, incomplete error) error {
 	const home, eraseLine, eraseRest = "\x1b[H", "\x1b[K", "\x1b[J"
 	var text bytes.Buffer
 	if err := s.print(&text, state); err != nil {

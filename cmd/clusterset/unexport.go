@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	"github.com/clusterset-dns/clusterset/admin"
+	"github.com/clusterset-dns/clusterset/admin/write"
 )
 
 func newUnexport(f *factory) *cobra.Command {
@@ -47,21 +47,21 @@ func (e *exportCommand) unexport(ctx context.Context, name string) error {
 		if err := e.missing(ctx, err); err != nil {
 			return err
 		}
-		e.step(admin.Unchanged, name, "not found")
+		e.step(write.Unchanged, name, "not found")
 		return nil
 	}
 	if err != nil {
 		return err
 	}
 	uid := existing.GetUID()
-	if e.dry != admin.DryRunClient {
+	if e.dry != write.DryRunClient {
 		options := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}, DryRun: e.dryRun()}
 		if err := r.Delete(ctx, name, options); err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}
 	}
-	e.step(admin.Deleted, name, "")
-	if !e.wait || e.dry != admin.DryRunNone {
+	e.step(write.Deleted, name, "")
+	if !e.wait || e.dry != write.DryRunNone {
 		return nil
 	}
 	err = e.poll(ctx, "the controller withdraws "+name, func(ctx context.Context) (bool, error) {

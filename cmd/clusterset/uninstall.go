@@ -5,12 +5,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/clusterset-dns/clusterset/admin"
+	"github.com/clusterset-dns/clusterset/admin/dns"
+	"github.com/clusterset-dns/clusterset/admin/join"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 )
 
 func newUninstall(f *factory) *cobra.Command {
-	o := admin.UninstallOptions{DNS: admin.DNSDefaults()}
+	o := join.UninstallOptions{DNS: dns.Defaults()}
 	c := &cobra.Command{
 		Use: "uninstall", Short: "Remove everything of clusterset from a cluster that has left", Args: cobra.NoArgs,
 		Long: `Remove everything of clusterset from a cluster that is not a member: what "dns apply" has written, the cluster ID,
@@ -32,14 +33,14 @@ Exit codes: 0, nothing is left; 1, the command failed; 2, something is left.`,
 	c.Flags().StringVar(&o.DNS.Namespace, "dns-namespace", o.DNS.Namespace, "`NAMESPACE` of the cluster's DNS server; not used for OpenShift")
 	completeBy(c, "dns-namespace", f.completeNamespaces)
 	c.RunE = func(c *cobra.Command, _ []string) (err error) {
-		if o.WriteOptions, err = out.writeOptions(); err != nil {
+		if o.Options, err = out.writeOptions(); err != nil {
 			return err
 		}
 		config, err := f.member()
 		if err != nil {
 			return err
 		}
-		result, err := admin.Uninstall(c.Context(), config, o)
+		result, err := join.Uninstall(c.Context(), config, o)
 		if err != nil {
 			return out.rest(err)
 		}
@@ -49,7 +50,7 @@ Exit codes: 0, nothing is left; 1, the command failed; 2, something is left.`,
 }
 
 func newBrokerUninstall(f *factory) *cobra.Command {
-	var o admin.UninstallOptions
+	var o join.UninstallOptions
 	c := &cobra.Command{
 		Use: "uninstall", Short: "Remove everything of clusterset from a broker without members", Args: cobra.NoArgs,
 		Long: `Remove from a broker without members what "clusterset broker init" has written, and the marks of removed members.
@@ -59,14 +60,14 @@ Exit codes: 0, nothing is left; 1, the command failed; 2, something is left.`,
 	f.brokerFlags(c)
 	out := f.outputFlags(c)
 	c.RunE = func(c *cobra.Command, _ []string) (err error) {
-		if o.WriteOptions, err = out.writeOptions(); err != nil {
+		if o.Options, err = out.writeOptions(); err != nil {
 			return err
 		}
 		config, err := f.requireBroker()
 		if err != nil {
 			return err
 		}
-		result, err := admin.UninstallBroker(c.Context(), config, o)
+		result, err := join.UninstallBroker(c.Context(), config, o)
 		if err != nil {
 			return out.rest(err)
 		}
@@ -75,7 +76,7 @@ Exit codes: 0, nothing is left; 1, the command failed; 2, something is left.`,
 	return c
 }
 
-func (o *output) uninstalled(r admin.UninstallResult) error {
+func (o *output) uninstalled(r join.UninstallResult) error {
 	next := "Nothing of clusterset is left."
 	if len(r.Left) > 0 {
 		next = ""

@@ -10,14 +10,14 @@ import (
 	"github.com/spf13/cobra"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/clusterset-dns/clusterset/admin"
+	"github.com/clusterset-dns/clusterset/admin/verify"
 	"github.com/clusterset-dns/clusterset/api/reason"
 )
 
 // A verifyCommand is one call of "verify".
 type verifyCommand struct {
 	*factory
-	options         admin.VerifyOptions
+	options         verify.Options
 	contexts        []string
 	servers         []string
 	format          string
@@ -25,7 +25,7 @@ type verifyCommand struct {
 }
 
 func newVerify(f *factory) *cobra.Command {
-	v := &verifyCommand{factory: f, options: admin.VerifyDefaults()}
+	v := &verifyCommand{factory: f, options: verify.Defaults()}
 	c := &cobra.Command{
 		Use: "verify", Short: "Check that services of each member work in each other one", Args: cobra.NoArgs,
 		Long: `Check in each ordered pair of members that a service works: it is exported, imported, resolves in the importing cluster,
@@ -82,10 +82,10 @@ func (v *verifyCommand) run(ctx context.Context) error {
 		return err
 	}
 	if v.cleanup {
-		left, err := admin.VerifyClean(ctx, clusters, v.options)
+		left, err := verify.Clean(ctx, clusters, v.options)
 		return errors.Join(err, v.warn(left))
 	}
-	report, err := admin.Verify(ctx, clusters, v.options)
+	report, err := verify.Run(ctx, clusters, v.options)
 	if err != nil {
 		_ = v.warn(report.Left) // the error is the result
 		return err
@@ -111,22 +111,22 @@ func (v *verifyCommand) warn(left []string) error {
 }
 
 // clusters returns the selected cluster and those of further contexts.
-func (v *verifyCommand) clusters() (all []admin.VerifyCluster, err error) {
+func (v *verifyCommand) clusters() (all []verify.Member, err error) {
 	selected, err := v.member()
 	if err != nil {
 		return nil, err
 	}
-	all = append(all, admin.VerifyCluster{Name: v.contextName(), Config: selected})
+	all = append(all, verify.Member{Name: v.contextName(), Config: selected})
 	for _, name := range v.contexts {
 		config, err := v.context(name)
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, admin.VerifyCluster{Name: name, Config: config})
+		all = append(all, verify.Member{Name: name, Config: config})
 	}
 	for _, s := range v.servers {
 		name, server, ok := strings.Cut(s, "=")
-		i := slices.IndexFunc(all, func(c admin.VerifyCluster) bool { return c.Name == name })
+		i := slices.IndexFunc(all, func(c verify.Member) bool { return c.Name == name })
 		if !ok || i < 0 {
 			return nil, fmt.Errorf("--dns-server=%s: want CONTEXT=ADDRESS[:PORT], with the context of one of the members", s)
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/miekg/dns"
 	"github.com/spf13/cobra"
 
-	"github.com/clusterset-dns/clusterset/admin"
+	"github.com/clusterset-dns/clusterset/admin/verify"
 	"github.com/clusterset-dns/clusterset/admin/verify/plan"
 )
 
@@ -38,7 +38,7 @@ func newVerifyServe(f *factory) *cobra.Command {
 			}
 			all = append(all, net.JoinHostPort(address, fmt.Sprint(port)))
 		}
-		return admin.VerifyServe(c.Context(), all, say, func() { fmt.Fprintln(f.Out, "listening at", all) })
+		return verify.Serve(c.Context(), all, say, func() { fmt.Fprintln(f.Out, "listening at", all) })
 	}
 	return c
 }
@@ -70,5 +70,5 @@ func (f *factory) verifyAsk(ctx context.Context, text, server string, patience t
 		}
 		server = net.JoinHostPort(config.Servers[0], config.Port)
 	}
-	return json.NewEncoder(f.Out).Encode(admin.VerifyAsk(ctx, questions, server, patience))
+	return json.NewEncoder(f.Out).Encode(verify.Ask(ctx, questions, server, patience))
 }

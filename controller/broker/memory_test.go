@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/clusterset-dns/clusterset/admin"
+	"github.com/clusterset-dns/clusterset/admin/join"
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 )
@@ -22,7 +22,7 @@ import (
 // under the race detector, which adds a sixth.
 func TestFullQuotaFitsMemory(t *testing.T) {
 	const limit = 1 << 30
-	quota := admin.DefaultQuota()
+	quota := join.DefaultQuota()
 	perSlice := octetsStored(t, dropUnusedOfSlice("own"), func(i int) any { return largestSlice(t, i) })
 	perRecord := octetsStored(t, dropUnused, func(i int) any { return largestRecord(t, i) })
 	slices, records := perSlice*quota.Slices, perRecord*quota.Exports

@@ -1,4 +1,4 @@
-// Package cause finds out why a name does not resolve, or that it does, from what package admin has read of a
+// Package cause finds out why a name does not resolve, or that it does, from what was read of a
 // cluster, of its broker and of DNS servers (docs/spec/explain.md). It is pure: values in, a value out, no client and
 // no clock.
 //

@@ -27,7 +27,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/clusterset-dns/clusterset/admin"
+	"github.com/clusterset-dns/clusterset/admin/join"
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/controller"
@@ -57,7 +57,7 @@ type Options struct {
 	IDs []string // cluster ids of the members; 9 at most
 	// Broker and Member are the options of the control planes. Start sets ServiceCIDR of Member.
 	Broker, Member controlplane.Options
-	// Bare leaves out admin.Init, for tests that prepare the broker by the command.
+	// Bare leaves out join.Init, for tests that prepare the broker by the command.
 	Bare bool
 	// Manifests are what each member has before it joins: its namespace and rights. Those that are shipped, if nil.
 	Manifests [][]byte
@@ -101,7 +101,7 @@ func Start(ctx context.Context, o Options) (_ *Clusterset, err error) {
 // allows each request; then it goes on where it stopped.
 func (c *Clusterset) init(ctx context.Context) error {
 	for {
-		if err := admin.Init(ctx, c.Broker.Config(), admin.InitOptions{AggregateView: true}); !apierrors.IsTimeout(err) ||
+		if err := join.Init(ctx, c.Broker.Config(), join.InitOptions{AggregateView: true}); !apierrors.IsTimeout(err) ||
 			ctx.Err() != nil {
 			return err
 		}
@@ -179,17 +179,17 @@ func (m *Member) PodIP(n int, family corev1.IPFamily) string {
 
 // BrokerNamespace returns the namespace of the member on the broker.
 func (m *Member) BrokerNamespace() string {
-	return broker.NamespaceName(admin.DefaultPrefix, m.ID)
+	return broker.NamespaceName(join.DefaultPrefix, m.ID)
 }
 
 // Join makes the cluster a member. change alters the options.
-func (m *Member) Join(ctx context.Context, change ...func(*admin.JoinOptions)) (admin.JoinResult, error) {
-	o := admin.JoinDefaults()
+func (m *Member) Join(ctx context.Context, change ...func(*join.Options)) (join.Result, error) {
+	o := join.Defaults()
 	o.ClusterID, o.PodCIDRs = m.ID, m.PodCIDRs()
 	for _, c := range change {
 		c(&o)
 	}
-	joined, err := admin.Join(ctx, m.clusterset.Broker.Config(), m.Config(), o)
+	joined, err := join.Join(ctx, m.clusterset.Broker.Config(), m.Config(), o)
 	if err != nil {
 		return joined, err
 	}
@@ -200,8 +200,8 @@ func (m *Member) Join(ctx context.Context, change ...func(*admin.JoinOptions)) (
 // needs [controlplane.ControlPlane.EndNamespacesT].
 func (m *Member) Leave(t testing.TB) {
 	t.Helper()
-	o := admin.LeaveOptions{Namespace: wellknown.ControllerNamespace}
-	if _, err := admin.Leave(t.Context(), m.clusterset.Broker.Config(), m.Config(), o); err != nil {
+	o := join.LeaveOptions{Namespace: wellknown.ControllerNamespace}
+	if _, err := join.Leave(t.Context(), m.clusterset.Broker.Config(), m.Config(), o); err != nil {
 		t.Fatalf("leave %s: %v", m.ID, err)
 	}
 }

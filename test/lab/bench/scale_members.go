@@ -16,7 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/clusterset-dns/clusterset/admin"
+	"github.com/clusterset-dns/clusterset/admin/join"
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/controller/export"
@@ -86,7 +86,7 @@ func memberAddr(m, n int) netip.Addr {
 }
 
 func brokerNamespace(m int) string {
-	return broker.NamespaceName(admin.DefaultPrefix, memberID(m))
+	return broker.NamespaceName(join.DefaultPrefix, memberID(m))
 }
 
 // objects returns the record and the slice of an export, whose first endpoint has the address given.
@@ -121,7 +121,7 @@ func (e exported) objects(first netip.Addr) (*v1alpha1.ExportedService, *discove
 func (s *simulation) admit(ctx context.Context) error {
 	return s.each(ctx, s.size.Members, func(ctx context.Context, m int) error {
 		sum := sha256.Sum256([]byte(memberID(m)))
-		a := admin.Admission{ClusterID: memberID(m), Quota: admin.DefaultQuota(), Spec: v1alpha1.MemberSpec{
+		a := join.Admission{ClusterID: memberID(m), Quota: join.DefaultQuota(), Spec: v1alpha1.MemberSpec{
 			KubeSystemUID: fmt.Sprintf("%x-%x-%x-%x-%x", sum[:4], sum[4:6], sum[6:8], sum[8:10], sum[10:16]),
 			Namespace:     brokerNamespace(m), PodCIDRs: []string{memberPods(m).String()},
 		}}

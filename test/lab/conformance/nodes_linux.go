@@ -16,7 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/clusterset-dns/clusterset/admin"
+	"github.com/clusterset-dns/clusterset/admin/join"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/test/harness/netns"
 	"github.com/clusterset-dns/clusterset/test/harness/server"
@@ -161,9 +161,9 @@ func (n *nodes) startController(ctx context.Context, bin string, m *testclusters
 	if n.vip != "" {
 		args = append(args, "--vip", n.vip)
 	}
-	if _, err := m.Join(ctx, func(o *admin.JoinOptions) {
+	if _, err := m.Join(ctx, func(o *join.Options) {
 		if n.vip == "cidr" {
-			o.VIPCIDR = admin.VIPAuto
+			o.VIPCIDR = join.VIPAuto
 		}
 	}); err != nil {
 		return err

@@ -14,7 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/clusterset-dns/clusterset/admin"
+	"github.com/clusterset-dns/clusterset/admin/join"
 	"github.com/clusterset-dns/clusterset/controller"
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
 )
@@ -63,7 +63,7 @@ func run(m *testing.M) (code int, err error) {
 }
 
 // withVIPs gives a member a VIP CIDR, for "vip cidr".
-func withVIPs(o *admin.JoinOptions) { o.VIPCIDR = admin.VIPAuto }
+func withVIPs(o *join.Options) { o.VIPCIDR = join.VIPAuto }
 
 // option returns the change of a setting that a line of a Corefile makes: "merge lighthouse".
 func option(t testing.TB, line string) func(*controller.Config) {

@@ -9,7 +9,8 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/clusterset-dns/clusterset/admin"
+	"github.com/clusterset-dns/clusterset/admin/join"
+	"github.com/clusterset-dns/clusterset/admin/status"
 	"github.com/clusterset-dns/clusterset/api/about/v1beta1"
 	"github.com/clusterset-dns/clusterset/test/harness/tier"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
@@ -42,8 +43,8 @@ func TestMembership(t *testing.T) {
 		return err
 	})
 
-	as := func(id string) func(*admin.JoinOptions) {
-		return func(o *admin.JoinOptions) { o.ClusterID = id }
+	as := func(id string) func(*join.Options) {
+		return func(o *join.Options) { o.ClusterID = id }
 	}
 	if _, err := north.Join(t.Context(), as("east")); err == nil || !strings.Contains(err.Error(), `cluster id "east" is taken`) {
 		t.Errorf("join as east: %v, want an error that says that the id is taken", err)
@@ -72,22 +73,22 @@ func TestClustersetVIP(t *testing.T) {
 	tier.All(t)
 	set := func(vip string) {
 		t.Helper()
-		if err := admin.Init(context.WithoutCancel(t.Context()), clusters.Broker.Config(),
-			admin.InitOptions{VIP: vip, AggregateView: true}); err != nil {
+		if err := join.Init(context.WithoutCancel(t.Context()), clusters.Broker.Config(),
+			join.InitOptions{VIP: vip, AggregateView: true}); err != nil {
 			t.Error(err)
 		}
 	}
 	set("derived")
-	defer set(admin.VIPAny)
+	defer set(join.VIPAny)
 	start(t, east)
 	start(t, west, "vip cidr 10.250.0.0/16")
 	const want = ` has vip cidr 10.250.0.0/16, and the clusterset has vip derived: run "clusterset join --vip=derived" there, or give its controller this option`
 	until.OK(t, "status", func(ctx context.Context) error {
-		state, err := admin.Status(ctx, nil, east.Config(), admin.StatusDefaults())
+		state, err := status.Read(ctx, nil, east.Config(), status.Defaults())
 		if err != nil {
 			return err
 		}
-		if i := slices.IndexFunc(state.Members, func(m admin.MemberState) bool { return m.ClusterID == east.ID }); i < 0 ||
+		if i := slices.IndexFunc(state.Members, func(m status.MemberState) bool { return m.ClusterID == east.ID }); i < 0 ||
 			state.Members[i].VIP != "derived" {
 			return fmt.Errorf("members %+v, want that east publishes its vip", state.Members)
 		}

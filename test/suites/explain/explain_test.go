@@ -29,7 +29,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	mcscrd "sigs.k8s.io/mcs-api/config/crd"
 
-	"github.com/clusterset-dns/clusterset/admin"
+	clusterdns "github.com/clusterset-dns/clusterset/admin/dns"
+	"github.com/clusterset-dns/clusterset/admin/explain"
 	"github.com/clusterset-dns/clusterset/admin/explain/cause"
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/crd"
@@ -65,7 +66,7 @@ const ttl = time.Hour
 
 func (w *env) explain(ctx context.Context, in *rest.Config, name string, qtype uint16,
 	servers ...string) (cause.Report, error) {
-	o := admin.ExplainDefaults()
+	o := explain.Defaults()
 	o.Type, o.TTL, o.Servers = qtype, ttl, servers
 	// A server that does not reply is one of the faults, and each other answer comes at once or after a busy machine has
 	// time.
@@ -73,7 +74,7 @@ func (w *env) explain(ctx context.Context, in *rest.Config, name string, qtype u
 	if o.Name = name; !strings.HasSuffix(name, ".") {
 		o.Name += ".svc.clusterset.local."
 	}
-	return admin.Explain(ctx, nil, in, o)
+	return explain.Run(ctx, nil, in, o)
 }
 
 // verdict fails the test unless the verdict has the code.
@@ -600,9 +601,9 @@ metadata: {name: clusterset-dns, namespace: clusterset-system}
 spec: {ports: [{name: dns, port: 53, protocol: UDP}]}
 `)
 	apply(service)
-	o := admin.DNSDefaults()
+	o := clusterdns.Defaults()
 	o.Wait = false
-	_, err = admin.DNSApply(w.Context(), w.north.Config(), o)
+	_, err = clusterdns.Apply(w.Context(), w.north.Config(), o)
 	must(err)
 	verdict(reason.DNSNoEndpoint)
 
@@ -720,10 +721,10 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: explainer}]
 		return w.userOf(c, user)
 	}
 	here, there := bind(w.west.ControlPlane, "member"), bind(w.broker, "broker")
-	o := admin.ExplainDefaults()
+	o := explain.Defaults()
 	o.Name, o.Type, o.TTL, o.Timeout = "db.shop.svc.clusterset.local.", dns.TypeA, ttl, time.Minute
 	for _, onBroker := range []*rest.Config{nil, there} {
-		r, err := admin.Explain(w.Context(), onBroker, here, o)
+		r, err := explain.Run(w.Context(), onBroker, here, o)
 		w.must(err)
 		if r.Verdict.Code != reason.Resolves || slices.ContainsFunc(r.Chain,
 			func(s cause.Step) bool { return s.Mark == cause.Unknown }) {
@@ -734,7 +735,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: explainer}]
 	seen := map[string]bool{}
 	for _, x := range []struct{ broker, member *rest.Config }{{nil, unprivileged},
 		{w.userOf(w.broker, "nobody-in-particular"), w.west.Config()}} {
-		r, err := admin.Explain(w.Context(), x.broker, x.member, o)
+		r, err := explain.Run(w.Context(), x.broker, x.member, o)
 		w.must(err)
 		for _, s := range r.Chain {
 			m := missingRight.FindStringSubmatch(s.Evidence)
@@ -799,11 +800,11 @@ func (w *env) silence() {
 	w.must(err)
 	w.Cleanup(func() { _ = hole.Close() })
 	secret(broker.KeyKubeconfig, elsewhere("https://"+hole.Addr().String()))(w)
-	o := admin.ExplainDefaults()
+	o := explain.Defaults()
 	o.Name, o.Type, o.TTL = "lost.shop.svc.clusterset.local.", dns.TypeA, ttl
 	until.OK(w, "a verdict about a broker that is silent", func(ctx context.Context) error {
 		began := time.Now()
-		r, err := admin.Explain(ctx, nil, w.west.Config(), o)
+		r, err := explain.Run(ctx, nil, w.west.Config(), o)
 		if err == nil && r.Verdict.Code != reason.BrokerUnreachable {
 			err = fmt.Errorf("verdict %s (%s) within %s; chain:\n%s", r.Verdict.Code, r.Verdict.Sentence, o.Timeout, chain(r))
 		}

@@ -21,7 +21,8 @@ import (
 	mcscrd "sigs.k8s.io/mcs-api/config/crd"
 	"sigs.k8s.io/yaml"
 
-	"github.com/clusterset-dns/clusterset/admin"
+	"github.com/clusterset-dns/clusterset/admin/join"
+	"github.com/clusterset-dns/clusterset/admin/status"
 	"github.com/clusterset-dns/clusterset/api/about"
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
@@ -292,7 +293,7 @@ func credentialFrom(t *testing.T, other *controlplane.ControlPlane, kubeconfig s
 	if err != nil {
 		t.Fatal(err)
 	}
-	admission := admin.Admission{ClusterID: m.ID, Quota: admin.DefaultQuota(), Spec: v1alpha1.MemberSpec{
+	admission := join.Admission{ClusterID: m.ID, Quota: join.DefaultQuota(), Spec: v1alpha1.MemberSpec{
 		KubeSystemUID: string(system.GetUID()), Namespace: m.BrokerNamespace(), PodCIDRs: m.PodCIDRs(),
 	}}
 	if err := other.Apply(t.Context(), admission.Objects()...); err != nil {
@@ -348,7 +349,7 @@ func TestMemberIsExpelled(t *testing.T) {
 		t.Errorf("the exported Service was written: version %s, want %s (%v)", after.GetResourceVersion(),
 			before.GetResourceVersion(), err)
 	}
-	if err := join(t.Context()); err != nil {
+	if err := joinMembers(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	w.awaitMetric("member", "", 1)
@@ -395,13 +396,13 @@ func TestClusterIsCloned(t *testing.T) {
 		awaitImport(t, east, ns, "web", "10.21.0.1 "+address)
 	}
 	goesOn("10.22.0.2")
-	if _, err := admin.Leave(t.Context(), clusters.Broker.Config(), west.Config(),
-		admin.LeaveOptions{Namespace: other}); err == nil || !strings.Contains(err.Error(), "--take-over") {
+	if _, err := join.Leave(t.Context(), clusters.Broker.Config(), west.Config(),
+		join.LeaveOptions{Namespace: other}); err == nil || !strings.Contains(err.Error(), "--take-over") {
 		t.Errorf("leave of the copy: %v, want that it fails", err)
 	}
-	o := admin.JoinDefaults()
+	o := join.Defaults()
 	o.Namespace, o.Components = other, nil
-	if _, err := admin.Join(t.Context(), clusters.Broker.Config(), west.Config(), o); err == nil ||
+	if _, err := join.Join(t.Context(), clusters.Broker.Config(), west.Config(), o); err == nil ||
 		!strings.Contains(err.Error(), "--take-over") {
 		t.Errorf("join of the copy: %v, want that it fails", err)
 	}
@@ -427,8 +428,8 @@ func TestRemovalIsRestored(t *testing.T) {
 	awaitImport(t, east, ns, "web", "10.21.0.1 10.22.0.1")
 	awaitImport(t, west, ns, "web", "10.21.0.1 10.22.0.1")
 	saved := saveBroker(t)
-	o := admin.LeaveOptions{Force: true}
-	if _, err := admin.Remove(t.Context(), clusters.Broker.Config(), west.ID, o); err != nil {
+	o := join.LeaveOptions{Force: true}
+	if _, err := join.Remove(t.Context(), clusters.Broker.Config(), west.ID, o); err != nil {
 		t.Fatal(err)
 	}
 	w.awaitMetric("member", "", 0)
@@ -449,7 +450,7 @@ func TestRemovalIsRestored(t *testing.T) {
 	w.awaitMetric("member", "", 0)
 	checkImport(t, west, ns, "web", "none")
 
-	if _, err := admin.Remove(t.Context(), clusters.Broker.Config(), west.ID, o); err != nil {
+	if _, err := join.Remove(t.Context(), clusters.Broker.Config(), west.ID, o); err != nil {
 		t.Fatal(err)
 	}
 	rejoin(t, w)
@@ -463,7 +464,7 @@ func rejoin(t *testing.T, w *instance) {
 	if err := clusters.Broker.Delete(t.Context(), testclusterset.Namespace(west.BrokerNamespace())); err != nil {
 		t.Fatal(err)
 	}
-	if err := join(t.Context()); err != nil {
+	if err := joinMembers(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	w.awaitMetric("member", "", 1)
@@ -496,8 +497,8 @@ func awaitMembersNote(t *testing.T, m *testclusterset.Member, text string) {
 // imports end (docs/spec/controller.md 7.4).
 func removed(t *testing.T, w *instance, ns string) {
 	t.Helper()
-	o := admin.LeaveOptions{Force: true}
-	if _, err := admin.Remove(t.Context(), clusters.Broker.Config(), west.ID, o); err != nil {
+	o := join.LeaveOptions{Force: true}
+	if _, err := join.Remove(t.Context(), clusters.Broker.Config(), west.ID, o); err != nil {
 		t.Fatal(err)
 	}
 	gone := time.Now()
@@ -517,7 +518,7 @@ func removed(t *testing.T, w *instance, ns string) {
 	}
 	notMember("web")
 	until.OK(t, "status", func(ctx context.Context) error {
-		state, err := admin.Status(ctx, nil, west.Config(), admin.StatusDefaults())
+		state, err := status.Read(ctx, nil, west.Config(), status.Defaults())
 		if err == nil && (state.Cluster.Removed == "" || !strings.Contains(strings.Join(state.Problems, "\n"),
 			"removed this cluster")) {
 			err = fmt.Errorf("removed %q, problems %q", state.Cluster.Removed, state.Problems)
@@ -568,7 +569,7 @@ func TestMembershipIsDeletedByHand(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := join(context.WithoutCancel(t.Context())); err != nil {
+		if err := joinMembers(context.WithoutCancel(t.Context())); err != nil {
 			t.Error(err)
 		}
 	})
@@ -579,7 +580,7 @@ func TestMembershipIsDeletedByHand(t *testing.T) {
 	serve(t, west, ns, "web", "10.22.0.3")
 	awaitImport(t, west, ns, "web", "10.21.0.1 10.22.0.3")
 	checkImport(t, east, ns, "web", "10.21.0.1 10.22.0.1")
-	if err := join(t.Context()); err != nil {
+	if err := joinMembers(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	w.awaitMetric("frozen", "broker_identity", 0)
@@ -600,7 +601,7 @@ func TestMembershipIsDeletedByHand(t *testing.T) {
 	}
 	w = run(t, west, long)
 	w.awaitMetric("frozen", "broker_identity", 1)
-	if err := join(t.Context()); err != nil {
+	if err := joinMembers(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	w.awaitMetric("frozen", "broker_identity", 0)
@@ -826,11 +827,11 @@ func TestBrokerIsAnother(t *testing.T) {
 
 	other := controlplane.StartT(t, controlplane.Options{CRDs: [][]byte{}})
 	t.Cleanup(func() {
-		if err := join(context.WithoutCancel(t.Context())); err != nil {
+		if err := joinMembers(context.WithoutCancel(t.Context())); err != nil {
 			t.Error(err)
 		}
 	})
-	if err := admin.Init(t.Context(), other.Config(), admin.InitOptions{}); err != nil {
+	if err := join.Init(t.Context(), other.Config(), join.InitOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	ca := other.Config().CAData
@@ -850,9 +851,9 @@ func TestBrokerIsAnother(t *testing.T) {
 	checkNothingWritten(t, other, east)
 
 	joinOther := func(m *testclusterset.Member, replace bool) error {
-		o := admin.JoinDefaults()
+		o := join.Defaults()
 		o.ClusterID, o.PodCIDRs, o.ReplaceBroker = m.ID, m.PodCIDRs(), replace
-		_, err := admin.Join(t.Context(), other.Config(), m.Config(), o)
+		_, err := join.Join(t.Context(), other.Config(), m.Config(), o)
 		return err
 	}
 	if err := joinOther(east, false); err == nil || !strings.Contains(err.Error(), "replace-broker") {

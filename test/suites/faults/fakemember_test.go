@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	"github.com/clusterset-dns/clusterset/admin"
+	"github.com/clusterset-dns/clusterset/admin/join"
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/controller/page"
@@ -40,8 +40,8 @@ type fakeMember struct {
 // the UID of its kube-system, two hex digits.
 func newFakeMember(t testing.TB, id, uid, namespace, name, address string) fakeMember {
 	t.Helper()
-	g := fakeMember{t: t, id: id, namespace: broker.NamespaceName(admin.DefaultPrefix, id)}
-	admission := admin.Admission{ClusterID: id, Quota: admin.DefaultQuota(), Spec: v1alpha1.MemberSpec{
+	g := fakeMember{t: t, id: id, namespace: broker.NamespaceName(join.DefaultPrefix, id)}
+	admission := join.Admission{ClusterID: id, Quota: join.DefaultQuota(), Spec: v1alpha1.MemberSpec{
 		KubeSystemUID: "01234567-89ab-cdef-0123-456789abcd" + uid, Namespace: g.namespace, PodCIDRs: []string{"10.30.0.0/16"},
 	}}
 	objects := slices.DeleteFunc(admission.Objects(), func(o runtime.Object) bool {
@@ -56,7 +56,7 @@ func newFakeMember(t testing.TB, id, uid, namespace, name, address string) fakeM
 	g.join()
 	t.Cleanup(func() {
 		ctx := context.WithoutCancel(t.Context())
-		_, err := admin.Remove(ctx, clusters.Broker.Config(), id, admin.LeaveOptions{Force: true})
+		_, err := join.Remove(ctx, clusters.Broker.Config(), id, join.LeaveOptions{Force: true})
 		if err != nil {
 			t.Error(err)
 		}

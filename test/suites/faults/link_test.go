@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	"github.com/clusterset-dns/clusterset/admin"
+	"github.com/clusterset-dns/clusterset/admin/join"
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/controller"
 	"github.com/clusterset-dns/clusterset/test/harness/outages"
@@ -280,9 +280,9 @@ func writesOf(group, resource string) []admissionv1.NamedRuleWithOperations {
 // denyWrites makes the broker deny writes of a member, of all for "", until allow is called.
 func denyWrites(t *testing.T, cluster string, writes []admissionv1.NamedRuleWithOperations) (allow func()) {
 	t.Helper()
-	users := "system:serviceaccount:" + admin.DefaultPrefix + "-"
+	users := "system:serviceaccount:" + join.DefaultPrefix + "-"
 	if cluster != "" {
-		users = "system:serviceaccount:" + broker.NamespaceName(admin.DefaultPrefix, cluster) + ":"
+		users = "system:serviceaccount:" + broker.NamespaceName(join.DefaultPrefix, cluster) + ":"
 	}
 	policy := &admissionv1.ValidatingAdmissionPolicy{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "admissionregistration.k8s.io/v1", Kind: "ValidatingAdmissionPolicy"},

@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/clusterset-dns/clusterset/admin"
+	"github.com/clusterset-dns/clusterset/admin/join"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/controller"
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
@@ -60,7 +60,7 @@ func withClusterset(run func() int) (code int, err error) {
 		}
 	}()
 	east, west = clusters.Members[0], clusters.Members[1]
-	if err := join(ctx); err != nil {
+	if err := joinMembers(ctx); err != nil {
 		return 1, err
 	}
 	defer func() {
@@ -74,11 +74,11 @@ func withClusterset(run func() int) (code int, err error) {
 	return run(), nil
 }
 
-// join joins both members to the broker, or repairs their membership.
-func join(ctx context.Context) error {
+// joinMembers joins both members to the broker, or repairs their membership.
+func joinMembers(ctx context.Context) error {
 	for _, m := range clusters.Members {
-		if _, err := m.Join(ctx, func(o *admin.JoinOptions) {
-			o.VIPCIDR, o.ReplaceBroker = admin.VIPAuto,
+		if _, err := m.Join(ctx, func(o *join.Options) {
+			o.VIPCIDR, o.ReplaceBroker = join.VIPAuto,
 				true
 		}); err != nil {
 			return err

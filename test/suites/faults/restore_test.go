@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/clusterset-dns/clusterset/admin"
+	"github.com/clusterset-dns/clusterset/admin/join"
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/crd"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
@@ -308,7 +308,7 @@ func TestBrokerIsWiped(t *testing.T) {
 			serve(t, west, ns, "old", "10.22.0.2")
 			awaitImport(t, west, ns, "old", "10.21.0.1 10.22.0.2")
 			until.OK(t, "broker init and join", func(ctx context.Context) error {
-				return errors.Join(admin.Init(ctx, clusters.Broker.Config(), admin.InitOptions{AggregateView: true}), join(ctx))
+				return errors.Join(join.Init(ctx, clusters.Broker.Config(), join.InitOptions{AggregateView: true}), joinMembers(ctx))
 			})
 			export(t, east, ns, "anew", "10.21.0.1")
 			awaitImport(t, west, ns, "anew", "10.21.0.1")
@@ -363,7 +363,7 @@ func TestBrokerKindIsDeleted(t *testing.T) {
 			serve(t, west, ns, "web", "10.22.0.2")
 			awaitImport(t, west, ns, "web", "10.21.0.1 10.22.0.2")
 			until.OK(t, "broker init and join", func(ctx context.Context) error {
-				return errors.Join(admin.Init(ctx, clusters.Broker.Config(), admin.InitOptions{AggregateView: true}), join(ctx))
+				return errors.Join(join.Init(ctx, clusters.Broker.Config(), join.InitOptions{AggregateView: true}), joinMembers(ctx))
 			})
 			for _, i := range []*instance{e, w} {
 				i.awaitMetric("frozen", "broker_empty", 0)
@@ -407,7 +407,7 @@ func TestRejoinIsRestored(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.awaitMetric("frozen", "credential", 1)
-	if err := join(t.Context()); err != nil {
+	if err := joinMembers(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	w.awaitMetric("frozen", "credential", 0)
@@ -421,7 +421,7 @@ func TestRejoinIsRestored(t *testing.T) {
 	export(t, west, ns, "late", "10.22.0.3")
 	awaitPending(t, west, ns, "late")
 	checkImport(t, west, ns, "web", "10.21.0.1 10.22.0.2")
-	if err := join(t.Context()); err != nil {
+	if err := joinMembers(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	w.awaitMetric("frozen", "credential", 0)

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	"github.com/clusterset-dns/clusterset/admin"
+	"github.com/clusterset-dns/clusterset/admin/join"
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/controller"
@@ -105,14 +105,14 @@ func TestJoinIsRestored(t *testing.T) {
 	const ns, pods = "rejoined", "10.77.0.0/16"
 	joinWest := func(vip string, networks ...string) {
 		t.Helper()
-		if _, err := west.Join(t.Context(), func(o *admin.JoinOptions) {
+		if _, err := west.Join(t.Context(), func(o *join.Options) {
 			o.VIPCIDR, o.PodCIDRs = vip,
 				append(o.PodCIDRs, networks...)
 		}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	joinWest(admin.VIPNone)
+	joinWest(join.VIPNone)
 	east.Put(t, testclusterset.Namespace(ns))
 	export(t, west, ns, "web", "10.22.0.1")
 	cidr := func(c *controller.Config) { c.VIP = merge.CIDR }
@@ -121,7 +121,7 @@ func TestJoinIsRestored(t *testing.T) {
 	limitSlices(t, west, 0)
 	saved := saveBroker(t)
 	limitSlices(t, west, 1000)
-	joinWest(admin.VIPAuto, pods)
+	joinWest(join.VIPAuto, pods)
 	export(t, west, ns, "new", "10.77.0.1")
 	export(t, west, ns, "more", "10.22.0.11")
 	ip := awaitIPs(t, ns, "new", "10.77.0.1")

@@ -23,7 +23,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	"github.com/clusterset-dns/clusterset/admin"
+	"github.com/clusterset-dns/clusterset/admin/join"
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/controller"
@@ -393,7 +393,7 @@ func TestAttacks(t *testing.T) {
 		imported(t, v.Member, "shop", "web", "10.21.0.1", "10.22.0.1")
 		imported(t, v.Member, "bank", "ledger", "10.21.0.2")
 	}
-	join(t, m)
+	joinMember(t, m)
 	mallory := newAttacker(t, f, m)
 	mallory.takesPart(t, east, west)
 	ledger, err := e.Import(t.Context(), "bank", "ledger")
@@ -554,7 +554,7 @@ func disablePolicies(t *testing.T, f *testclusterset.Clusterset, h attacker) {
 		Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicybindings",
 	}
 	t.Cleanup(func() {
-		if err := admin.Init(context.Background(), f.Broker.Config(), admin.InitOptions{AggregateView: true}); err != nil {
+		if err := join.Init(context.Background(), f.Broker.Config(), join.InitOptions{AggregateView: true}); err != nil {
 			t.Error(err)
 		}
 		if _, err := h.Join(context.Background()); err != nil {

@@ -143,7 +143,7 @@ func TestRevocation(t *testing.T) {
 	maps.DeleteFunc(is, func(key, _ string) bool { return was[key] == "" }) // the late service, which west itself exports
 	compare(t, "west", was, is)
 
-	join(t, w)
+	joinMember(t, w)
 	until.OK(t, "metric frozen", func(context.Context) error { return frozen(t, west, 0) })
 	imported(t, e, "ring", "late", "10.22.0.4")
 	mark(t, e, w)

@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/clusterset-dns/clusterset/admin"
+	"github.com/clusterset-dns/clusterset/admin/join"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 	"github.com/clusterset-dns/clusterset/test/harness/series"
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
@@ -36,7 +36,7 @@ func TestFlood(t *testing.T) {
 	e, w, m := members(f)
 	run(t, e)
 	run(t, w)
-	join(t, m, func(o *admin.JoinOptions) { o.Quota = admin.Quota{Exports: most, Slices: most, Leases: 1} })
+	joinMember(t, m, func(o *join.Options) { o.Quota = join.Quota{Exports: most, Slices: most, Leases: 1} })
 	shared.quotas.Do(func() {
 		if err := f.Broker.StartControllers(t.Context(), "resourcequota-controller"); err != nil {
 			t.Fatal(err)

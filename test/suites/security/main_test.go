@@ -16,7 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/clusterset-dns/clusterset/admin"
+	"github.com/clusterset-dns/clusterset/admin/join"
 	"github.com/clusterset-dns/clusterset/controller"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 	"github.com/clusterset-dns/clusterset/test/harness/series"
@@ -76,7 +76,7 @@ func start(t *testing.T) *testclusterset.Clusterset {
 		t.Fatal(shared.err)
 	}
 	for _, m := range shared.clusterset.Members[:2] {
-		join(t, m, func(o *admin.JoinOptions) { o.VIPCIDR = admin.VIPAuto })
+		joinMember(t, m, func(o *join.Options) { o.VIPCIDR = join.VIPAuto })
 	}
 	_, _, mallory := members(shared.clusterset)
 	_, err := shared.clusterset.Broker.Dynamic().Resource(joined).Get(t.Context(), mallory.ID, metav1.GetOptions{})
@@ -93,7 +93,7 @@ func members(f *testclusterset.Clusterset) (east, west, mallory *testclusterset.
 	return f.Members[0], f.Members[1], f.Members[2]
 }
 
-func join(t *testing.T, m *testclusterset.Member, change ...func(*admin.JoinOptions)) {
+func joinMember(t *testing.T, m *testclusterset.Member, change ...func(*join.Options)) {
 	t.Helper()
 	defer shared.clusterset.Broker.EndNamespacesT(t)() // of a mallory that left
 	if _, err := m.Join(t.Context(), change...); err != nil {

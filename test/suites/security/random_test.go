@@ -62,7 +62,7 @@ func TestRandomWrites(t *testing.T) {
 		imported(t, v.Member, "bank", "ledger", "10.21.0.2")
 		imported(t, v.Member, "bank", "db", "10.21.0.3")
 	}
-	join(t, m)
+	joinMember(t, m)
 	before := newSnapshot(t, f, east, west)
 	observed := observe(t, testclusterset.StartDNS(t, e), testclusterset.StartDNS(t, w))
 

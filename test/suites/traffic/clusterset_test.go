@@ -18,7 +18,7 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/clusterset-dns/clusterset/admin"
+	"github.com/clusterset-dns/clusterset/admin/join"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/controller"
 	"github.com/clusterset-dns/clusterset/test/harness/netns"
@@ -76,7 +76,7 @@ func startWith(t *testing.T, options ...func(*controller.Config)) *clusterset {
 	network := netns.NewT(t)
 	f := testclusterset.StartT(t, "east", "west")
 	for _, m := range f.Members {
-		_, err := m.Join(t.Context(), func(o *admin.JoinOptions) { o.VIPCIDR = admin.VIPAuto })
+		_, err := m.Join(t.Context(), func(o *join.Options) { o.VIPCIDR = join.VIPAuto })
 		must(t, err)
 	}
 	return &clusterset{east: startMember(t, network, bin, f.Members[0], options),

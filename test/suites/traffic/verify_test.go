@@ -20,7 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 
-	"github.com/clusterset-dns/clusterset/admin"
+	"github.com/clusterset-dns/clusterset/admin/verify"
 	"github.com/clusterset-dns/clusterset/admin/verify/plan"
 	"github.com/clusterset-dns/clusterset/api/reason"
 	"github.com/clusterset-dns/clusterset/test/harness/nodeenv"
@@ -206,15 +206,15 @@ func (k *kubelet) report(ctx context.Context, p *corev1.Pod, addresses []string,
 func (c *clusterset) verified(t *testing.T) {
 	bin, err := server.Program(t.Context(), "clusterset")
 	must(t, err)
-	var clusters []admin.VerifyCluster
+	var clusters []verify.Member
 	for _, m := range c.members() {
 		defer startKubelet(t, m, bin)()
-		clusters = append(clusters, admin.VerifyCluster{Name: m.ID, Config: m.Config(), DNSServer: dnsServer})
+		clusters = append(clusters, verify.Member{Name: m.ID, Config: m.Config(), DNSServer: dnsServer})
 	}
 	run := func(timeout time.Duration) plan.Report {
-		o := admin.VerifyDefaults()
+		o := verify.Defaults()
 		o.Image, o.Timeout, o.Progress = "none.invalid/none", timeout, func(what string) { t.Log(what) }
-		report, err := admin.Verify(t.Context(), clusters, o)
+		report, err := verify.Run(t.Context(), clusters, o)
 		must(t, err)
 		if len(report.Left) > 0 {
 			t.Errorf("left %q", report.Left)

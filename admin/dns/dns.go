@@ -1,0 +1,211 @@
+// Package dns makes the DNS server of a cluster forward the zone of the clusterset, and takes that back
+// (docs/spec/dns-wiring.md).
+package dns
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/retry"
+
+	"github.com/clusterset-dns/clusterset/admin/read"
+	"github.com/clusterset-dns/clusterset/admin/wiring"
+	"github.com/clusterset-dns/clusterset/admin/write"
+)
+
+// Status reads how the resolvers of a cluster are wired, and asks through them.
+func Status(ctx context.Context, member *rest.Config, o Options) (State, error) {
+	w, s, err := openWirer(ctx, member, o)
+	if err != nil {
+		return s, err
+	}
+	w.askThrough(ctx, &s)
+	s.evaluate()
+	return s, nil
+}
+
+// Diff is DNSStatus without a question.
+func Diff(ctx context.Context, member *rest.Config, o Options) (State, error) {
+	s, err := Read(ctx, member, o)
+	if err == nil {
+		s.evaluate()
+	}
+	return s, err
+}
+
+// Apply makes the resolvers of a cluster send the queries for the zone to the DNS server of the clusterset
+// (docs/spec/dns-wiring.md 6). The state that it returns is the one afterwards; what it lists as problems is left to do
+// by hand.
+func Apply(ctx context.Context, member *rest.Config, o Options) (State, error) {
+	w, s, err := openWirer(ctx, member, o)
+	if err != nil {
+		return s, err
+	}
+	if err := w.ready(ctx, &s); err != nil {
+		return s, err
+	}
+	before := w.askThrough(ctx, &s)
+	warnings, err := w.edit(ctx, s, func(r *wiring.Resolver) *wiring.Edit { return r.Apply })
+	if err != nil {
+		return s, err
+	}
+	if o.DryRun != write.DryRunNone {
+		s.Warnings = append(s.Warnings, warnings...)
+		s.byHand()
+		return s, nil
+	}
+	if s, err = w.state(ctx); err != nil {
+		return s, err
+	}
+	if s.Answer = before; before != nil && o.Wait && allWired(s) && (before.Error == "" || o.Ask != "") {
+		err = w.answered(ctx, &s)
+	}
+	s.Warnings = append(s.Warnings, warnings...)
+	s.evaluate()
+	return s, err
+}
+
+// Undo removes what DNSApply has written.
+func Undo(ctx context.Context, member *rest.Config, o Options) (State, error) {
+	w, s, err := openWirer(ctx, member, o)
+	if err != nil {
+		return s, err
+	}
+	warnings, err := w.edit(ctx, s, func(r *wiring.Resolver) *wiring.Edit { return r.Undo })
+	if err != nil {
+		return s, err
+	}
+	s.Warnings = append(s.Warnings, warnings...)
+	for i := range s.Resolvers {
+		if r := &s.Resolvers[i]; r.Edited {
+			s.Problems = append(
+				s.Problems,
+				r.Name()+" is left alone: what clusterset had written was changed by hand since; remove it by hand, too")
+		}
+	}
+	return s, nil
+}
+
+// Read is DNSDiff without a judgement of what it finds.
+func Read(ctx context.Context, member *rest.Config, o Options) (State, error) {
+	_, s, err := openWirer(ctx, member, o)
+	return s, err
+}
+
+// openWirer also reads the state as it is.
+func openWirer(ctx context.Context, member *rest.Config, o Options) (*wirer, State, error) {
+	if err := o.Check(); err != nil {
+		return nil, State{}, err
+	}
+	c, err := write.Open(read.RoleMember, member, o.Options)
+	if err != nil {
+		return nil, State{}, err
+	}
+	w := &wirer{c, o}
+	s, err := w.state(ctx)
+	return w, s, err
+}
+
+// ready returns an error if there is something to write and nothing to forward to. It waits until an endpoint is ready.
+func (w *wirer) ready(ctx context.Context, s *State) error {
+	if w.o.InProcess || allWired(*s) || s.Server.Ready {
+		return nil
+	}
+	if len(s.Server.Addresses) == 0 {
+		return errors.New(s.Server.Problem)
+	}
+	if !w.o.Wait || w.o.DryRun != write.DryRunNone {
+		return nil
+	}
+	addresses := s.Server.Addresses
+	return w.o.WaitFor(ctx, w.o.Timeout, "Service "+s.Server.Service+" has a ready endpoint",
+		func(ctx context.Context) (bool, error) {
+			server, err := ReadServer(ctx, w.Cluster, w.o.Service)
+			s.Server, s.Server.Addresses = server, addresses
+			return server.Ready, err
+		})
+}
+
+func allWired(s State) bool {
+	for i := range s.Resolvers {
+		if s.Resolvers[i].State != wiring.Wired {
+			return false
+		}
+	}
+	return true
+}
+
+// askThrough asks the resolver once. It returns nil if no resolver could be asked.
+func (w *wirer) askThrough(ctx context.Context, s *State) *Answer {
+	servers := w.servers(*s)
+	if len(servers) == 0 {
+		return nil
+	}
+	a := ask(ctx, servers, s.Zone)
+	s.Answer = &a
+	return s.Answer
+}
+
+// servers returns the addresses of resolvers.
+func (w *wirer) servers(s State) (all []string) {
+	if w.o.Ask != "" {
+		return []string{w.o.Ask}
+	}
+	for i := range s.Resolvers {
+		all = append(all, s.Resolvers[i].Addresses...)
+	}
+	return all
+}
+
+// answered waits until the resolver gives the answer of the DNS server of the clusterset.
+func (w *wirer) answered(ctx context.Context, s *State) error {
+	err := w.o.WaitFor(ctx, w.o.Timeout, "dns-version."+s.Zone+" resolves", func(ctx context.Context) (bool, error) {
+		return w.askThrough(ctx, s).Wired, nil
+	})
+	if err != nil && ctx.Err() == nil {
+		return fmt.Errorf("%w: %s says %q%s; everything is written, and running this again continues", err, s.Answer.Server,
+			s.Answer.Response, s.Answer.Error)
+	}
+	return err
+}
+
+// edit writes one edit for each resolver, each from objects that are read anew. It returns the remaining steps.
+func (w *wirer) edit(ctx context.Context, s State, which func(*wiring.Resolver) *wiring.Edit) (warnings []string,
+	err error) {
+	written := map[string]bool{}
+	for i := range s.Resolvers {
+		var r wiring.Resolver
+		changed := false
+		err := retry.OnError(retry.DefaultRetry, changedMeanwhile, func() error {
+			now, err := w.state(ctx)
+			if err != nil || i >= len(now.Resolvers) || now.Resolvers[i].Workload != s.Resolvers[i].Workload {
+				return err // the resolver is gone
+			}
+			r = now.Resolvers[i]
+			e := which(&r)
+			// Two resolvers may read one ConfigMap. A dry run does not change what the second one reads.
+			if e == nil || written[read.Describe(e.Object())] {
+				return nil
+			}
+			changed, written[read.Describe(e.Object())] = true, true
+			if err := w.write(ctx, e); err != nil {
+				changed, written[read.Describe(e.Object())] = false, false
+				return err
+			}
+			return nil
+		})
+		if err != nil {
+			return warnings, err
+		}
+		if r.Restart && (changed || w.o.Restart && s.Answer != nil && !s.Answer.Wired) {
+			warning, err := w.restart(ctx, r.Workload)
+			if err != nil {
+				return warnings, err
+			}
+			warnings = append(warnings, warning...)
+		}
+	}
+	return warnings, nil
+}

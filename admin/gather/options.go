@@ -1,0 +1,72 @@
+package gather
+
+import (
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/clusterset-dns/clusterset/admin/read"
+	"github.com/clusterset-dns/clusterset/api/wellknown"
+)
+
+// Options are the options of [Run]. Start from [Defaults].
+type Options struct {
+	Namespace    string        // of the controller in each member
+	DNSNamespace string        // of the DNS server of each member
+	Timeout      time.Duration // of each request
+	Since        time.Duration // age of the oldest log lines
+	LogLines     int64         // of each container, the newest
+	Version      string        // of this program
+	Now          func() time.Time
+	Progress     func(string) // called with one phrase for each cluster; may be nil
+}
+
+// Defaults returns the default options.
+func Defaults() Options {
+	return Options{
+		Namespace: wellknown.ControllerNamespace, DNSNamespace: metav1.NamespaceSystem,
+		Timeout: 20 * time.Second, Since: 24 * time.Hour, LogLines: 100_000, Now: time.Now,
+	}
+}
+
+// A Cluster is an API server to read.
+type Cluster struct {
+	Name   string // of the folder in the archive
+	Role   read.Role
+	Config *rest.Config
+}
+
+// A Index describes an archive. It is its first file, index.json.
+type Index struct {
+	Version  string    `json:"version"` // of the program that has made the archive
+	Time     time.Time `json:"time"`
+	Clusters []Server  `json:"clusters"`
+}
+
+// Missing returns what could not be had, with the name of the cluster.
+func (i Index) Missing() (all []string) {
+	for _, c := range i.Clusters {
+		for _, m := range c.Missing {
+			all = append(all, c.Name+": "+m)
+		}
+	}
+	return all
+}
+
+// Files returns how many files of clusters the archive has.
+func (i Index) Files() (n int) {
+	for _, c := range i.Clusters {
+		n += c.Files
+	}
+	return n
+}
+
+// A Server is the part of an archive about a cluster.
+type Server struct {
+	Name       string    `json:"name"`
+	Role       read.Role `json:"role"`
+	Kubernetes string    `json:"kubernetes,omitempty"` // version; empty if the API server did not answer
+	Files      int       `json:"files"`
+	Missing    []string  `json:"missing"` // what could not be had, and why
+}

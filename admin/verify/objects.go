@@ -1,0 +1,169 @@
+package verify
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+
+	"github.com/clusterset-dns/clusterset/admin/read"
+	"github.com/clusterset-dns/clusterset/admin/verify/plan"
+	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/reason"
+	"github.com/clusterset-dns/clusterset/api/wellknown"
+)
+
+// annotationUntil on a namespace of [Run] is the time, in RFC 3339, until which its run may go on.
+const annotationUntil = "clusterset-dns.io/verify-until"
+
+const (
+	podPort = 8080
+	podApp  = "clusterset-verify"
+)
+
+var created = metav1.CreateOptions{FieldManager: wellknown.ManagerVerify}
+
+// prepare creates the namespaces, Services and Pods.
+func (v *verifier) prepare(ctx context.Context) error {
+	until := v.options.Now().Add(v.longest()).UTC().Format(time.RFC3339)
+	return v.each(func(m *verifiedMember) error {
+		namespace, err := m.Core.Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+			Name: v.namespace, Annotations: map[string]string{annotationUntil: until},
+			Labels: map[string]string{broker.LabelManagedBy: wellknown.ManagerVerify,
+				"pod-security.kubernetes.io/enforce": "restricted"},
+		}}, created)
+		if err != nil {
+			return err
+		}
+		m.created = namespace.UID
+		for _, kind := range kinds {
+			s, err := m.Core.Services(v.namespace).Create(ctx, m.service(kind), created)
+			if err != nil {
+				return err
+			}
+			m.families = s.Spec.IPFamilies
+		}
+		if !v.options.Pods {
+			return nil
+		}
+		return v.createPod(ctx, m, m.server(v.namespace))
+	})
+}
+
+func (m *verifiedMember) service(kind plan.Kind) *corev1.Service {
+	s := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: m.serviceName(kind)},
+		Spec: corev1.ServiceSpec{
+			Selector: map[string]string{"app": podApp}, IPFamilyPolicy: ptr.To(corev1.IPFamilyPolicyPreferDualStack),
+			Ports: []corev1.ServicePort{
+				{Name: "tcp", Port: podPort, TargetPort: intstr.FromInt32(podPort), Protocol: corev1.ProtocolTCP},
+				{Name: "udp", Port: podPort, TargetPort: intstr.FromInt32(podPort), Protocol: corev1.ProtocolUDP},
+			},
+		},
+	}
+	if kind == plan.Headless {
+		s.Spec.ClusterIP = corev1.ClusterIPNone
+	}
+	return s
+}
+
+// says is the reply of the Pod of a member.
+func (m *verifiedMember) says(namespace string) string { return namespace + " " + m.clusterID }
+
+// server is the Pod behind both Services of a member.
+func (m *verifiedMember) server(namespace string) *corev1.Pod {
+	p := m.pod("serve", "serve", "--address=$(POD_IPS)", fmt.Sprintf("--port=%d", podPort), "--say="+m.says(namespace))
+	p.Labels = map[string]string{"app": podApp}
+	p.Spec.Hostname, p.Spec.Subdomain = m.host(), m.serviceName(plan.Headless)
+	p.Spec.Containers[0].Env = []corev1.EnvVar{{
+		Name: "POD_IPS", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "status.podIPs"}},
+	}}
+	p.Spec.Containers[0].ReadinessProbe = &corev1.Probe{
+		PeriodSeconds: 1, ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(
+			podPort)}},
+	}
+	return p
+}
+
+// pod runs "clusterset verify-pod" with these arguments, within the restricted Pod Security Standard.
+func (m *verifiedMember) pod(name string, args ...string) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: corev1.PodSpec{
+			RestartPolicy: corev1.RestartPolicyNever, AutomountServiceAccountToken: ptr.To(false),
+			TerminationGracePeriodSeconds: ptr.To[int64](1),
+			SecurityContext: &corev1.PodSecurityContext{
+				RunAsNonRoot: ptr.To(true), SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+			},
+			Containers: []corev1.Container{{
+				Name: "verify", Image: m.image, Command: []string{"/clusterset", "verify-pod"}, Args: args,
+				Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
+					corev1.ResourceCPU: resource.MustParse("10m"), corev1.ResourceMemory: resource.MustParse("32Mi"),
+				}},
+				SecurityContext: &corev1.SecurityContext{
+					AllowPrivilegeEscalation: ptr.To(false), ReadOnlyRootFilesystem: ptr.To(true),
+					Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+				},
+			}},
+		},
+	}
+}
+
+// createPod tries again while the ServiceAccount of a new namespace does not exist yet.
+func (v *verifier) createPod(ctx context.Context, m *verifiedMember, p *corev1.Pod) error {
+	var fatal error
+	err := v.await(ctx, func(ctx context.Context) error {
+		_, err := m.Core.Pods(v.namespace).Create(ctx, p, created)
+		if err != nil && !strings.Contains(err.Error(), "error looking up service account") {
+			fatal, err = err, nil
+		}
+		return err
+	})
+	return errors.Join(fatal, err)
+}
+
+// awaitPods waits until the Pod of each member is ready. It notes why it is not: checks without Pods follow anyway.
+func (v *verifier) awaitPods(ctx context.Context) error {
+	if !v.options.Pods {
+		return nil
+	}
+	v.progress("waiting for a Pod in each member")
+	err := v.each(func(m *verifiedMember) error {
+		err := v.await(ctx, func(ctx context.Context) error {
+			p := read.One[corev1.Pod](ctx, m.Cluster, read.Pods, v.namespace, "serve")
+			switch {
+			case p.Value == nil:
+				return errors.New("Pod serve: " + cmp.Or(p.Why, "it does not exist"))
+			case !read.PodReady(p.Value):
+				return errors.New(read.PodState(p.Value))
+			}
+			return nil
+		})
+		if err != nil {
+			m.podFault = m.Name + ": " + err.Error()
+		}
+		return ctx.Err()
+	})
+	v.eachPath(func(from, to *verifiedMember, kind plan.Kind) {
+		if kind == plan.ClusterSetIP { // once for a pair
+			v.add(podCheck(from, to, cmp.Or(from.podFault, to.podFault)))
+		}
+	})
+	return err
+}
+
+func podCheck(from, to *verifiedMember, fault string) plan.Check {
+	c := plan.Check{From: from.Name, To: to.Name, Step: plan.Pods, Mark: plan.OK, Evidence: "a Pod runs in both"}
+	if fault != "" {
+		c.Mark, c.Code, c.Evidence = plan.Failed, reason.PodsNotRunning, fault
+	}
+	return c
+}
