@@ -75,21 +75,16 @@ func (w *wirer) objects(ctx context.Context) (o wiring.Objects, err error) {
 		return o, err
 	}
 	in := w.o.Namespace
-	services, err := w.ListObjects(ctx, read.Services, in, "")
-	if err != nil {
+	if o.Services, err = read.List[corev1.Service](ctx, w.Cluster, read.Services, in, ""); err != nil {
 		return o, err
 	}
-	deployments, err := w.ListObjects(ctx, read.Deployments, in, "")
-	if err != nil {
+	if o.Deployments, err = read.List[appsv1.Deployment](ctx, w.Cluster, read.Deployments, in, ""); err != nil {
 		return o, err
 	}
-	daemonSets, err := w.ListObjects(ctx, appsv1.SchemeGroupVersion.WithResource("daemonsets"), in, "")
-	if err != nil {
+	daemonSets := appsv1.SchemeGroupVersion.WithResource("daemonsets")
+	if o.DaemonSets, err = read.List[appsv1.DaemonSet](ctx, w.Cluster, daemonSets, in, ""); err != nil {
 		return o, err
 	}
-	o.Services, o.Deployments = read.Decode[corev1.Service](w.Cluster, services),
-		read.Decode[appsv1.Deployment](w.Cluster, deployments)
-	o.DaemonSets = read.Decode[appsv1.DaemonSet](w.Cluster, daemonSets)
 	o.ConfigMaps, err = w.ListObjects(ctx, corev1.SchemeGroupVersion.WithResource("configmaps"), in, "")
 	return o, err
 }
@@ -116,12 +111,12 @@ func ReadServer(ctx context.Context, c *read.Cluster, name types.NamespacedName)
 		s.Problem = "Service " + s.Service + " has no cluster IP: want one that the cluster's DNS server can forward to"
 		return s, nil
 	}
-	slices, err := c.ListObjects(ctx, read.EndpointSlices, service.Namespace,
+	slices, err := read.List[discoveryv1.EndpointSlice](ctx, c, read.EndpointSlices, service.Namespace,
 		discoveryv1.LabelServiceName+"="+service.Name)
 	if err != nil {
 		return s, err
 	}
-	for _, slice := range read.Decode[discoveryv1.EndpointSlice](c, slices) {
+	for _, slice := range slices {
 		for i := range slice.Endpoints {
 			if broker.IsReady(slice.Endpoints[i].Conditions) {
 				s.Ready = true

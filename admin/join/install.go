@@ -16,7 +16,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
@@ -258,12 +257,9 @@ func (i *installer) hint(ctx context.Context, err error) error {
 // faults returns why a Deployment lacks Pods, and why the first Pod that is not ready is not. It leaves out failed
 // reads: the wait has an error already.
 func (i *installer) faults(ctx context.Context, d *unstructured.Unstructured) (all []string) {
-	found, err := i.member.Find(ctx, d)
-	if err != nil || found == nil {
-		return nil
-	}
-	var deployment appsv1.Deployment
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(found.Object, &deployment); err != nil {
+	kind := d.GroupVersionKind()
+	deployment, err := read.As[appsv1.Deployment](ctx, i.member.Cluster, kind, d.GetNamespace(), d.GetName())
+	if err != nil || deployment == nil {
 		return nil
 	}
 	for _, c := range deployment.Status.Conditions {
@@ -273,11 +269,11 @@ func (i *installer) faults(ctx context.Context, d *unstructured.Unstructured) (a
 		}
 	}
 	selector := metav1.FormatLabelSelector(deployment.Spec.Selector)
-	objects, err := i.member.ListObjects(ctx, read.Pods, d.GetNamespace(), selector)
+	found, err := read.List[corev1.Pod](ctx, i.member.Cluster, read.Pods, d.GetNamespace(), selector)
 	if err != nil {
 		return all
 	}
-	for _, p := range read.Decode[corev1.Pod](i.member.Cluster, objects) {
+	for _, p := range found {
 		if !read.PodReady(&p) {
 			return append(all, read.PodState(&p))
 		}

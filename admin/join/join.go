@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -104,7 +103,7 @@ func (j *joiner) read(ctx context.Context) error {
 	if in.noted, err = j.readNoted(ctx); err != nil {
 		return err
 	}
-	in.members, err = read.List[v1alpha1.Member](ctx, j.broker.Cluster, v1alpha1.Members, "")
+	in.members, err = read.List[v1alpha1.Member](ctx, j.broker.Cluster, v1alpha1.Members, "", "")
 	return err
 }
 
@@ -345,7 +344,7 @@ func (j *joiner) reserve(ctx context.Context) error {
 	if err == nil && j.input.options.DryRun != write.DryRunNone {
 		return nil
 	}
-	members, listErr := read.List[v1alpha1.Member](ctx, j.broker.Cluster, v1alpha1.Members, "")
+	members, listErr := read.List[v1alpha1.Member](ctx, j.broker.Cluster, v1alpha1.Members, "", "")
 	if listErr != nil {
 		return listErr
 	}
@@ -466,10 +465,6 @@ func (j *joiner) writeMembership(ctx context.Context) error {
 
 // granted completes the error about a missing right with who grants it.
 func granted(err error) error {
-	// Quotas answer Forbidden, too, in other words.
-	if apierrors.IsForbidden(err) && strings.Contains(err.Error(), " cannot ") {
-		return fmt.Errorf(
-			"%w; deploy/join/member.yaml and deploy/join/broker.yaml grant what join needs in the cluster and on the broker", err)
-	}
-	return err
+	return read.Granted(err,
+		"deploy/join/member.yaml and deploy/join/broker.yaml grant what join needs in the cluster and on the broker")
 }

@@ -111,7 +111,7 @@ func (r *removal) checkExists(ctx context.Context) error {
 			return err
 		}
 	}
-	members, err := read.List[v1alpha1.Member](ctx, r.broker.Cluster, v1alpha1.Members, "")
+	members, err := read.List[v1alpha1.Member](ctx, r.broker.Cluster, v1alpha1.Members, "", "")
 	if err != nil {
 		return err
 	}

@@ -151,17 +151,13 @@ func (c *Cluster) ListObjects(ctx context.Context, from schema.GroupVersionResou
 	return all, nil
 }
 
-// List is ListObjects for a Go type, in all namespaces.
-func List[T any](ctx context.Context, c *Cluster, from schema.GroupVersionResource, selector string) ([]T, error) {
-	objects, err := c.ListObjects(ctx, from, metav1.NamespaceAll, selector)
+// List is ListObjects for a Go type. It leaves out what does not decode, see [Cluster.skip].
+func List[T any](ctx context.Context, c *Cluster, from schema.GroupVersionResource,
+	namespace, selector string) ([]T, error) {
+	objects, err := c.ListObjects(ctx, from, namespace, selector)
 	if err != nil {
 		return nil, err
 	}
-	return Decode[T](c, objects), nil
-}
-
-// Decode converts objects to a Go type. It leaves out objects that do not decode, see [Cluster.skip].
-func Decode[T any](c *Cluster, objects []*unstructured.Unstructured) []T {
 	all := make([]T, 0, len(objects))
 	for _, o := range objects {
 		var item T
@@ -171,7 +167,7 @@ func Decode[T any](c *Cluster, objects []*unstructured.Unstructured) []T {
 		}
 		all = append(all, item)
 	}
-	return all
+	return all, nil
 }
 
 // KubeSystem returns the UID of the Namespace kube-system, which identifies a cluster (KEP-2149).

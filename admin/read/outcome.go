@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -100,4 +101,13 @@ func then[T, U any](r cause.Read[T], turn func(T) U) cause.Read[U] {
 		next.Value = turn(r.Value)
 	}
 	return next
+}
+
+// Granted completes an error about a missing right with a phrase about the manifest that grants it.
+func Granted(err error, by string) error {
+	// Quotas answer Forbidden, too, in other words.
+	if apierrors.IsForbidden(err) && strings.Contains(err.Error(), " cannot ") {
+		return fmt.Errorf("%w; %s", err, by)
+	}
+	return err
 }

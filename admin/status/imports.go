@@ -37,7 +37,7 @@ type importList struct {
 // readImports reads the ServiceImports. Without the right to list them it returns an empty list.
 func readImports(ctx context.Context, c *read.Cluster) (importList, error) {
 	var l importList
-	all, err := read.List[mcsv1beta1.ServiceImport](ctx, c, read.ServiceImports, "")
+	all, err := read.List[mcsv1beta1.ServiceImport](ctx, c, read.ServiceImports, "", "")
 	if apierrors.IsForbidden(err) {
 		return l, nil
 	}

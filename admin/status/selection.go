@@ -27,7 +27,7 @@ func readSelection(ctx context.Context, c *read.Cluster, imports []*mcsv1beta1.S
 	if len(preferred) == 0 {
 		return nil, nil
 	}
-	all, err := read.List[discoveryv1.EndpointSlice](ctx, c, read.EndpointSlices,
+	all, err := read.List[discoveryv1.EndpointSlice](ctx, c, read.EndpointSlices, "",
 		discoveryv1.LabelManagedBy+"="+broker.ManagedBy)
 	if apierrors.IsForbidden(err) {
 		return nil, nil

@@ -156,7 +156,7 @@ func (s *collector) readExports(ctx context.Context, c *read.Cluster, version st
 		return nil
 	}
 	exports, err := read.List[mcsv1beta1.ServiceExport](ctx, c,
-		schema.GroupVersionResource{Group: mcsv1beta1.GroupName, Version: version, Resource: "serviceexports"}, "")
+		schema.GroupVersionResource{Group: mcsv1beta1.GroupName, Version: version, Resource: "serviceexports"}, "", "")
 	if err != nil {
 		return err
 	}
@@ -265,12 +265,12 @@ func (s *collector) readBroker(ctx context.Context) error {
 		return err
 	}
 	s.addSettings(set)
-	members, err := read.List[v1alpha1.Member](ctx, c, v1alpha1.Members, "")
+	members, err := read.List[v1alpha1.Member](ctx, c, v1alpha1.Members, "", "")
 	if err != nil {
 		return err
 	}
 	slices.SortFunc(members, func(a, b v1alpha1.Member) int { return cmp.Compare(a.Name, b.Name) })
-	records, err := read.List[v1alpha1.ExportedService](ctx, c, v1alpha1.ExportedServices, "")
+	records, err := read.List[v1alpha1.ExportedService](ctx, c, v1alpha1.ExportedServices, "", "")
 	if err != nil {
 		return err
 	}
@@ -408,8 +408,7 @@ func (s *collector) readHeartbeat(ctx context.Context, c *read.Cluster, m *v1alp
 // findConflicts merges the records of all members with the default options.
 func (s *collector) findConflicts(ctx context.Context, c *read.Cluster, members []v1alpha1.Member,
 	records []v1alpha1.ExportedService) error {
-	namespaces, err := read.List[corev1.Namespace](ctx, c, read.Namespaces,
-		broker.LabelClusterID)
+	namespaces, err := read.List[corev1.Namespace](ctx, c, read.Namespaces, "", broker.LabelClusterID)
 	if err != nil {
 		return err
 	}

@@ -218,9 +218,5 @@ const grantsVerify = "deploy/verify/verify.yaml"
 
 // grantedBy completes the error about a missing right with who grants it.
 func grantedBy(err error) error {
-	// Quotas answer Forbidden, too, in other words.
-	if apierrors.IsForbidden(err) && strings.Contains(err.Error(), " cannot ") {
-		return fmt.Errorf("%w; %s has that right", err, grantsVerify)
-	}
-	return err
+	return read.Granted(err, grantsVerify+" has that right")
 }
