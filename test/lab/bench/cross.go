@@ -164,7 +164,7 @@ func (b *bench) startCross(ctx context.Context, name string, ids ...string) (_ *
 		}
 	}()
 	for _, m := range c.clusterset.Members {
-		if err := join(ctx, m, namespaces, namespace); err != nil {
+		if err := joinWith(ctx, m, namespaces, namespace); err != nil {
 			return nil, err
 		}
 	}
@@ -173,8 +173,8 @@ func (b *bench) startCross(ctx context.Context, name string, ids ...string) (_ *
 	return c, err
 }
 
-// join joins a member, and writes so many namespaces.
-func join(ctx context.Context, m *testclusterset.Member, n int, name func(int) string) error {
+// joinWith joins a member, and writes so many namespaces.
+func joinWith(ctx context.Context, m *testclusterset.Member, n int, name func(int) string) error {
 	if _, err := m.Join(ctx); err != nil {
 		return err
 	}

@@ -114,7 +114,7 @@ func (b *bench) startBeats(ctx context.Context, members int) (*beatRun, error) {
 	size := scaleSize{Members: members - 1, Services: min(beatImports, members-1), Namespaces: 1, Exporters: 1,
 		Endpoints: 10}
 	s.importer, s.others = s.clusterset.Members[0], &simulation{broker: s.clusterset.Broker, size: size}
-	if err := join(ctx, s.importer, size.Namespaces, scaleNamespace); err != nil {
+	if err := joinWith(ctx, s.importer, size.Namespaces, scaleNamespace); err != nil {
 		return s, err
 	}
 	if _, s.held, err = held(ctx, s.importer); err != nil {

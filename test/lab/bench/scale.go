@@ -41,7 +41,7 @@ func (b *bench) startScale(ctx context.Context, size scaleSize) (*scaleRun, erro
 		return s, err
 	}
 	s.importer, s.others = s.clusterset.Members[0], &simulation{broker: s.clusterset.Broker, size: size}
-	if err := join(ctx, s.importer, size.Namespaces, scaleNamespace); err != nil {
+	if err := joinWith(ctx, s.importer, size.Namespaces, scaleNamespace); err != nil {
 		return s, err
 	}
 	if s.broker, err = kubernetes.NewForConfig(s.clusterset.Broker.Config()); err != nil {

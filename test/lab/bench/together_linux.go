@@ -129,7 +129,7 @@ func (r *togetherRun) imported(ctx context.Context) error {
 
 // load joins the member, and writes the services with their slices and exports.
 func (r *togetherRun) load(ctx context.Context, m *testclusterset.Member) error {
-	if err := join(ctx, m, namespaces, namespace); err != nil {
+	if err := joinWith(ctx, m, namespaces, namespace); err != nil {
 		return err
 	}
 	kube, mcs, err := clientsOf(m)
