@@ -297,7 +297,7 @@ bench-failover: ## measure how connections move between clusters by way of kube-
 # What benchstat compares the working tree with, how often each is run, and the packages.
 BASE   ?= HEAD
 ROUNDS ?= 6
-MICRO  ?= cache cache/index resolver plugin controller/merge
+MICRO  ?= cache cache/index resolver plugin controller/merge controller/desired
 
 .PHONY: benchstat
 benchstat: bin/benchstat ## compare the microbenchmarks with those of the commit BASE

@@ -64,7 +64,7 @@ func testWrite(t *testing.T, c *apiserver.Client) {
 	}
 }
 
-// The result of merge.Diff can be applied; a change since then is a conflict.
+// The result of desired.Diff can be applied; a change since then is a conflict.
 func testApply(t *testing.T, c *apiserver.Client) {
 	desired := func() *discoveryv1.EndpointSlice {
 		return &discoveryv1.EndpointSlice{

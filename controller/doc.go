@@ -31,6 +31,6 @@
 //
 // How one import travels: a change of a record or a slice on the broker, or of an imported object here, puts the
 // service into queue "imports". The importer merges the records of all members (merge.Merge), compares with what exists
-// (merge.Diff), writes the difference, and reports in the condition Ready of the import and Conflict of our own
+// (desired.Diff), writes the difference, and reports in the condition Ready of the import and Conflict of our own
 // ServiceExport.
 package controller

@@ -10,7 +10,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset/admin/read"
 	"github.com/clusterset-dns/clusterset/api/broker"
-	"github.com/clusterset-dns/clusterset/controller/merge"
+	"github.com/clusterset-dns/clusterset/controller/desired"
 )
 
 // removeImports deletes what the controller imported into this cluster, in the order in which the controller would:
@@ -71,5 +71,5 @@ func isImported(o *unstructured.Unstructured) bool {
 	name := o.GetLabels()[mcsv1beta1.LabelServiceName]
 	_, exported := o.GetLabels()[broker.LabelSourceNamespace]
 	return name != "" && !exported && (o.GetKind() != "Service" ||
-		o.GetName() == merge.DerivedName(o.GetNamespace(), name))
+		o.GetName() == desired.DerivedName(o.GetNamespace(), name))
 }

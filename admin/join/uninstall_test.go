@@ -12,7 +12,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset/admin/dns"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
-	"github.com/clusterset-dns/clusterset/controller/merge"
+	"github.com/clusterset-dns/clusterset/controller/desired"
 	"github.com/clusterset-dns/clusterset/deploy"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 	"github.com/clusterset-dns/clusterset/test/harness/tier"
@@ -49,7 +49,7 @@ func TestUninstallRemovesImports(t *testing.T) {
 	addServices(t, onBroker, east, joined.Namespace)
 	endWithoutEmptying(t, east, "shop")
 	left := mustLeave(t, onBroker, east)
-	for _, name := range []string{"imported-0123456789abcdef", merge.DerivedName("shop", "db"), "db"} {
+	for _, name := range []string{"imported-0123456789abcdef", desired.DerivedName("shop", "db"), "db"} {
 		if warnings := strings.Join(left.Warnings, "\n"); !strings.Contains(warnings,
 			name+" was not deleted: its namespace does not exist") {
 			t.Errorf("leave warned of\n%s\nwant of %s", warnings, name)

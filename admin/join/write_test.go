@@ -22,7 +22,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
-	"github.com/clusterset-dns/clusterset/controller/merge"
+	"github.com/clusterset-dns/clusterset/controller/desired"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 	"github.com/clusterset-dns/clusterset/test/harness/tier"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
@@ -159,7 +159,7 @@ func addServices(t *testing.T, onBroker, member *controlplane.ControlPlane, name
 	})
 	renew(t, member, wellknown.ControllerNamespace, wellknown.HeartbeatLease, time.Date(2099, 1, 1, 0, 0, 0, 0, time.UTC))
 	if err := member.ApplyYAML(t.Context(), []byte(strings.ReplaceAll(owned, "DERIVED",
-		merge.DerivedName("shop", "db")))); err != nil {
+		desired.DerivedName("shop", "db")))); err != nil {
 		t.Fatal(err)
 	}
 }

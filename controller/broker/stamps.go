@@ -9,7 +9,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
-	"github.com/clusterset-dns/clusterset/controller/merge"
+	"github.com/clusterset-dns/clusterset/controller/desired"
 	"github.com/clusterset-dns/clusterset/controller/protocol"
 )
 
@@ -72,7 +72,7 @@ func (l *stamps) forget(id objectID) {
 }
 
 // StampOf returns the stamp of a slice, or 0.
-func StampOf(s *discoveryv1.EndpointSlice) protocol.Stamp { return protocol.Stamp(merge.StampOf(s)) }
+func StampOf(s *discoveryv1.EndpointSlice) protocol.Stamp { return protocol.Stamp(desired.StampOf(s)) }
 
 // inventories holds the newest known copy of each part of the members' inventories: the broker may lose it, or go back
 // to an older one. The zero value is empty.

@@ -75,7 +75,7 @@ func (b *Broker) validateRecord(r *v1alpha1.ExportedService) (merge.Record, *mer
 	return merge.Record{Cluster: id, Admitted: since, Created: r.CreationTimestamp, Spec: r.Spec}, nil
 }
 
-// validateSlice returns the cluster that a slice belongs to, or why it is rejected. Package merge validates the
+// validateSlice returns the cluster that a slice belongs to, or why it is rejected. Package desired validates the
 // contents.
 func (b *Broker) validateSlice(s *discoveryv1.EndpointSlice) (string, *merge.Rejection) {
 	reject := func(cluster string, reason merge.Reason, err error) (string, *merge.Rejection) {

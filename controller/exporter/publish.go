@@ -18,9 +18,9 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/controller/broker"
+	"github.com/clusterset-dns/clusterset/controller/desired"
 	"github.com/clusterset-dns/clusterset/controller/export"
 	"github.com/clusterset-dns/clusterset/controller/member"
-	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/controller/protocol"
 )
 
@@ -76,7 +76,7 @@ type attempt struct {
 	record *v1alpha1.ExportedService             // wanted, or nil
 	order  []*discoveryv1.EndpointSlice          // wanted, in the order of their writes
 	wanted map[string]*discoveryv1.EndpointSlice // by name
-	moves  *merge.Moves                          // to the wanted slices
+	moves  *desired.Moves                        // to the wanted slices
 	same   map[*discoveryv1.EndpointSlice]bool   // on the broker, and as wanted
 	tried  map[protocol.Write]bool
 	again  map[protocol.Write]bool // slices that were written
@@ -109,7 +109,7 @@ func (a *attempt) read() {
 // want sets the wanted slices.
 func (a *attempt) want(all []*discoveryv1.EndpointSlice) {
 	named := func(name string) *discoveryv1.EndpointSlice { return a.has[name] }
-	a.order, a.wanted, a.moves = merge.LosingLast(all, named), slicesByName(all), merge.NewMoves(all, named)
+	a.order, a.wanted, a.moves = desired.LosingLast(all, named), slicesByName(all), desired.NewMoves(all, named)
 }
 
 // next returns the wanted export, with the slices that the broker has, had or may take, and the next writes.

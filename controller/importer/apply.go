@@ -8,7 +8,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"github.com/clusterset-dns/clusterset/apiserver"
-	"github.com/clusterset-dns/clusterset/controller/merge"
+	"github.com/clusterset-dns/clusterset/controller/desired"
 )
 
 // An applier writes the changes of one service, in an order in which no endpoint is missing for a moment. It serves one
@@ -17,14 +17,14 @@ type applier struct {
 	*requests
 	derived    *derived
 	visibility visibility
-	moves      *merge.Moves // to the slices that [applier.apply] writes
+	moves      *desired.Moves // to the slices that [applier.apply] writes
 }
 
-// apply writes c, which has no status, in the order of [merge.Changes]; that of slices which are shown and hidden is in
-// [visibility]. No object that cannot be written stops another one, but for a new import: everything else depends on
+// apply writes c, which has no status, in the order of [desired.Changes]; that of slices which are shown and hidden is
+// in [visibility]. No object that cannot be written stops another one, but for a new import: everything else depends on
 // its UID.
-func (a *applier) apply(ctx context.Context, c merge.Changes) error {
-	a.moves = merge.NewMoves(slices.Concat(c.Create.Slices, c.Update.Slices), a.now.imported)
+func (a *applier) apply(ctx context.Context, c desired.Changes) error {
+	a.moves = desired.NewMoves(slices.Concat(c.Create.Slices, c.Update.Slices), a.now.imported)
 	updates := a.visibility.sequence(c.Update.Slices, a.now, a.rejects)
 	first, last := deletionsOf(c)
 	errs := append(a.patchAll(ctx, updates.show), a.patchUntil(ctx, updates.both)...)
@@ -57,7 +57,7 @@ func (a *applier) apply(ctx context.Context, c merge.Changes) error {
 
 // deletionsOf returns the deletions before and after all creations: while an exporter moves endpoints to other slices,
 // each stays available. With the import or its Service all slices go first; so does a slice that is made anew.
-func deletionsOf(c merge.Changes) (first, last merge.Objects) {
+func deletionsOf(c desired.Changes) (first, last desired.Objects) {
 	first = c.Delete
 	if first.Import != nil || first.Service != nil {
 		return first, last
@@ -70,7 +70,7 @@ func deletionsOf(c merge.Changes) (first, last merge.Objects) {
 }
 
 // madeAnew returns what reports whether a slice that is deleted is also created, as one of another family.
-func madeAnew(c merge.Changes) func(*discoveryv1.EndpointSlice) bool {
+func madeAnew(c desired.Changes) func(*discoveryv1.EndpointSlice) bool {
 	created := namesIn(c.Create.Slices)
 	return func(e *discoveryv1.EndpointSlice) bool { return created[e.Name] }
 }
@@ -129,7 +129,7 @@ func (a *applier) patchUntil(ctx context.Context, updates []*discoveryv1.Endpoin
 
 // withoutKept removes from c the writes that are in vain, or have to wait. All that is left, but for the status, has to
 // be written.
-func (a *applier) withoutKept(c merge.Changes) merge.Changes {
+func (a *applier) withoutKept(c desired.Changes) desired.Changes {
 	a.slicesWithoutKept(&c)
 	if o := c.Update.Import; o != nil && a.kept(o) {
 		c.Update.Import = nil
@@ -148,7 +148,7 @@ func (a *applier) withoutKept(c merge.Changes) merge.Changes {
 
 // slicesWithoutKept is [applier.withoutKept] for slices. It also leaves out hides in vain: see [visibility.heldBack]. A
 // later comparison asks for that.
-func (a *applier) slicesWithoutKept(c *merge.Changes) {
+func (a *applier) slicesWithoutKept(c *desired.Changes) {
 	wanted := slices.Concat(c.Create.Slices, c.Update.Slices, c.Blocked)
 	if len(wanted) == 0 { // then each endpoint is where it should be
 		return
@@ -169,9 +169,9 @@ func (a *applier) slicesWithoutKept(c *merge.Changes) {
 // feasible returns the changes of slices that [applier.apply] writes if no request fails: in its order, without those
 // that kept reports as in vain, and with the endpoints that stay until the wanted slices with them are written
 // (docs/spec/controller.md 5.5).
-func (a *applier) feasible(c merge.Changes, wanted []*discoveryv1.EndpointSlice,
-	kept func(apiserver.Object) bool) merge.Changes {
-	moves := merge.NewMoves(wanted, a.now.imported)
+func (a *applier) feasible(c desired.Changes, wanted []*discoveryv1.EndpointSlice,
+	kept func(apiserver.Object) bool) desired.Changes {
+	moves := desired.NewMoves(wanted, a.now.imported)
 	var updates, creates []*discoveryv1.EndpointSlice
 	update := func(all []*discoveryv1.EndpointSlice) {
 		for _, o := range all {
@@ -183,7 +183,7 @@ func (a *applier) feasible(c merge.Changes, wanted []*discoveryv1.EndpointSlice,
 			}
 		}
 	}
-	order := a.visibility.sequence(merge.LosingLast(c.Update.Slices, a.now.slice), a.now, a.rejects)
+	order := a.visibility.sequence(desired.LosingLast(c.Update.Slices, a.now.slice), a.now, a.rejects)
 	update(order.show)
 	update(order.both)
 	for _, o := range c.Create.Slices {

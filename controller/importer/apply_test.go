@@ -11,7 +11,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
-	"github.com/clusterset-dns/clusterset/controller/merge"
+	"github.com/clusterset-dns/clusterset/controller/desired"
 	"github.com/clusterset-dns/clusterset/test/harness/allocs"
 	"github.com/clusterset-dns/clusterset/test/harness/logtest"
 )
@@ -27,7 +27,7 @@ func filledOf(text string) (all []*discoveryv1.EndpointSlice) {
 			}}, Ports: []discoveryv1.EndpointPort{{Name: new("pg")}}}
 		switch name[0] {
 		case '(':
-			merge.Hide(e)
+			desired.Hide(e)
 		case '!':
 			e.Labels[discoveryv1.LabelManagedBy] = "someone"
 		}
@@ -91,20 +91,21 @@ func TestChangesThatAreInVain(t *testing.T) {
 		},
 	} {
 		log := &logtest.Recorder{}
-		w := newWriterOf(writerConfig{responses: newResponses(), log: log}, db, merge.Objects{Slices: filledOf(tt.existing)})
-		desired := filledOf(tt.desired)
+		existing := desired.Objects{Slices: filledOf(tt.existing)}
+		w := newWriterOf(writerConfig{responses: newResponses(), log: log}, db, existing)
+		wanted := filledOf(tt.desired)
 		if tt.chosen {
-			w.visibility = visibilityOf(desired)
+			w.visibility = visibilityOf(wanted)
 		}
 		for _, o := range filledOf(tt.rejected) {
-			if merge.IsHidden(o) { // as it is until others are shown
+			if desired.IsHidden(o) { // as it is until others are shown
 				until := w.visibility.until(o, w.now)
 				w.responses.set(db, untilName(o), response{fingerprint(until), fingerprint(w.now.existing(o))})
 				continue
 			}
 			w.responses.set(db, nameOf(o), response{fingerprint(o), fingerprint(w.now.existing(o))})
 		}
-		c := w.withoutKept(merge.Diff(merge.Objects{Slices: desired}, w.now.Objects))
+		c := w.withoutKept(desired.Diff(desired.Objects{Slices: wanted}, w.now.Objects))
 		got := filling("create", c.Create.Slices) + filling("update", c.Update.Slices) + filling("delete", c.Delete.Slices)
 		if got != tt.want {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
@@ -119,17 +120,17 @@ func TestChangesThatAreInVain(t *testing.T) {
 // square.
 func TestChangesAreLinear(t *testing.T) {
 	of := func(n int) float64 {
-		var existing, desired []*discoveryv1.EndpointSlice
+		var existing, wanted []*discoveryv1.EndpointSlice
 		for i := range n {
 			was, is := filledOf("s=1")[0], filledOf("s=1")[0]
 			was.Name = fmt.Sprint("s", i)
 			is.Name = was.Name
 			was.Endpoints[0].Addresses, is.Endpoints[0].Addresses = []string{fmt.Sprint(i)}, []string{fmt.Sprint(i ^ 1)}
-			existing, desired = append(existing, was), append(desired, is)
+			existing, wanted = append(existing, was), append(wanted, is)
 		}
 		w := newWriterOf(writerConfig{responses: newResponses(), log: &logtest.Recorder{}}, db,
-			merge.Objects{Slices: slices.Clone(existing)})
-		c := merge.Diff(merge.Objects{Slices: desired}, w.now.Objects)
+			desired.Objects{Slices: slices.Clone(existing)})
+		c := desired.Diff(desired.Objects{Slices: wanted}, w.now.Objects)
 		return allocs.PerRun(3, func() {
 			clear(w.asked)
 			w.withoutKept(c)

@@ -11,8 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/controller/desired"
 	"github.com/clusterset-dns/clusterset/controller/member"
-	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
 // A derived writes the derived Service of one import, and its status. It serves one reconcile.
@@ -30,7 +30,7 @@ func (d *derived) clusterIPs() []string {
 		return nil
 	case e == nil:
 		return d.now.Import.Spec.IPs
-	case !merge.IsDerived(e) || e.Spec.ClusterIP == corev1.ClusterIPNone:
+	case !desired.IsDerived(e) || e.Spec.ClusterIP == corev1.ClusterIPNone:
 		return nil
 	default:
 		return e.Spec.ClusterIPs
@@ -42,7 +42,7 @@ func (d *derived) clusterIPs() []string {
 // (docs/spec/controller.md 5.7).
 func (d *derived) unrouted() bool {
 	imp, s := d.now.Import, d.now.Service
-	return member.IsOurs(imp) && s != nil && merge.IsDerived(s) && len(imp.Spec.IPs) > 0 &&
+	return member.IsOurs(imp) && s != nil && desired.IsDerived(s) && len(imp.Spec.IPs) > 0 &&
 		imp.Spec.IPs[0] == s.Spec.ClusterIP &&
 		len(s.Status.LoadBalancer.Ingress) == 0
 }
@@ -75,7 +75,7 @@ func (d *derived) patchService(ctx context.Context, o *corev1.Service) error {
 		was.Spec.Type != corev1.ServiceTypeClusterIP {
 		return err
 	}
-	c := merge.Diff(merge.Objects{Service: merge.Unrouted(o)}, merge.Objects{Service: was})
+	c := desired.Diff(desired.Objects{Service: desired.Unrouted(o)}, desired.Objects{Service: was})
 	if c.Update.Service != nil {
 		err = errors.Join(err, d.patch(ctx, c.Update.Service))
 	}

@@ -8,8 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/clusterset-dns/clusterset/controller/desired"
 	"github.com/clusterset-dns/clusterset/controller/member"
-	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/test/harness/logtest"
 )
 
@@ -26,18 +26,20 @@ func TestServiceStatusThatIsNotKept(t *testing.T) {
 		responses: newResponses(), log: log, overwritten: &member.Overwritten{},
 		retry: func(types.NamespacedName, time.Duration) { waits++ },
 	}
-	desired := carrying("243.7.0.9")
-	reconcile := func(existing string) *writer { return newWriterOf(cfg, db, merge.Objects{Service: carrying(existing)}) }
+	wanted := carrying("243.7.0.9")
+	reconcile := func(existing string) *writer {
+		return newWriterOf(cfg, db, desired.Objects{Service: carrying(existing)})
+	}
 	check := func(what string, w *writer, want bool) {
 		t.Helper()
-		if got := w.derived.mayWriteServiceStatus(desired); got != want {
+		if got := w.derived.mayWriteServiceStatus(wanted); got != want {
 			t.Errorf("%s: written = %t, want %t", what, got, want)
 		}
 	}
 
 	w := reconcile("192.0.2.1")
 	check("the first time", w, true)
-	cfg.overwritten.Wrote(db.String(), askedOf(desired), time.Now())
+	cfg.overwritten.Wrote(db.String(), askedOf(wanted), time.Now())
 	check("something else is kept", w, false)
 	cfg.overwritten = &member.Overwritten{} // all waiting is over
 	check("an hour later", reconcile("192.0.2.1"), false)
@@ -46,7 +48,7 @@ func TestServiceStatusThatIsNotKept(t *testing.T) {
 	}
 
 	check("someone else writes another one", reconcile("192.0.2.2"), true)
-	cfg.overwritten.Wrote(db.String(), askedOf(desired), time.Now())
+	cfg.overwritten.Wrote(db.String(), askedOf(wanted), time.Now())
 	w = reconcile("192.0.2.3")
 	check("someone else overwrites it", w, false)
 	check("someone else overwrites it, compared again", w, false)
@@ -59,10 +61,10 @@ func TestServiceStatusThatIsNotKept(t *testing.T) {
 	// Exports of others change the desired address: no reason to log it again.
 	for i := range 3 {
 		ip := fmt.Sprintf("243.7.1.%d", i)
-		desired = carrying(ip)
+		wanted = carrying(ip)
 		w = reconcile("192.0.2.4")
 		check("another address: "+ip, w, true)
-		cfg.overwritten.Wrote(db.String(), askedOf(desired), time.Now())
+		cfg.overwritten.Wrote(db.String(), askedOf(wanted), time.Now())
 		check("something else is kept: "+ip, w, false)
 	}
 	if n := log.Count("keeps the status of derived Service different"); n != 1 {

@@ -19,7 +19,7 @@
 //	    |  the broker lost a record that its owner lists, or has an old one, or slices lack the ports of their record: refreshOthers
 //	    |  keeps the endpoints of all clusters current
 //	    v
-//	writer.write    compare --> merge.Desired, merge.Diff (pure) --> apply the changes, until there are none; status last
+//	writer.write    compare --> desired.Of, desired.Diff (pure) --> apply the changes, until there are none; status last
 //	    |
 //	    v
 //	conditions      Conflict of this cluster's own ServiceExport
@@ -44,6 +44,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/logging"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/controller/broker"
+	"github.com/clusterset-dns/clusterset/controller/desired"
 	"github.com/clusterset-dns/clusterset/controller/export"
 	"github.com/clusterset-dns/clusterset/controller/exporter"
 	"github.com/clusterset-dns/clusterset/controller/identity"
@@ -268,10 +269,10 @@ func (i *Importer) refreshOthers(ctx context.Context, in inputs, p plan, lagging
 			all = append(all, ownSlices(in.own))
 		case counts && s.unknown:
 			kept := i.planner.current(in, c.Cluster, s.kept)
-			all = append(all, currentSlices{merge.Source{Cluster: c.Cluster, Kept: kept,
+			all = append(all, currentSlices{desired.Source{Cluster: c.Cluster, Kept: kept,
 				LastResort: i.planner.lastResort(in, c.Cluster)}, nil})
 		case !p.accepts(c.Cluster):
-			all = append(all, currentSlices{merge.Source{Cluster: c.Cluster}, nil})
+			all = append(all, currentSlices{desired.Source{Cluster: c.Cluster}, nil})
 		case p.specOf(c.Cluster) != nil:
 			all = append(all, currentSlices{p.sourceOf(c.Cluster), p.specOf(c.Cluster)})
 		}
@@ -282,12 +283,12 @@ func (i *Importer) refreshOthers(ctx context.Context, in inputs, p plan, lagging
 // currentSlices are the slices of one cluster, which are updated while the rest of the import is frozen. Without a
 // record (spec is nil) only the kept ones stay.
 type currentSlices struct {
-	merge.Source
+	desired.Source
 	spec *v1alpha1.ExportedServiceSpec
 }
 
 func ownSlices(own ownExport) currentSlices {
-	all := currentSlices{Source: merge.Source{Cluster: own.cluster, Slices: own.Local, Local: true}}
+	all := currentSlices{Source: desired.Source{Cluster: own.cluster, Slices: own.Local, Local: true}}
 	if own.Record != nil {
 		all.spec = &own.Record.Spec
 	}
@@ -298,8 +299,8 @@ func ownSlices(own ownExport) currentSlices {
 func (i *Importer) refresh(ctx context.Context, svc types.NamespacedName, all ...currentSlices) error {
 	w := newWriter(i.writers, svc)
 	var clusters []string
-	var sources []merge.Source
-	var desired []*discoveryv1.EndpointSlice
+	var sources []desired.Source
+	var wanted []*discoveryv1.EndpointSlice
 	for _, src := range all {
 		if !hasCluster(w.now.Import, src.Cluster) {
 			continue
@@ -307,12 +308,12 @@ func (i *Importer) refresh(ctx context.Context, svc types.NamespacedName, all ..
 		clusters, sources = append(clusters, src.Cluster), append(sources, src.Source)
 		if src.spec == nil {
 			for _, e := range src.Kept {
-				desired = append(desired, merge.Kept(e))
+				wanted = append(wanted, desired.Kept(e))
 			}
 			continue
 		}
 		contributed, rejections := contributionOf(src.Source, *src.spec, w.now.Import, w.now.Service, i.cfg.Merge)
-		desired = append(desired, contributed...)
+		wanted = append(wanted, contributed...)
 		for _, r := range rejections {
 			i.cfg.Rejections.Report(r)
 		}
@@ -323,13 +324,13 @@ func (i *Importer) refresh(ctx context.Context, svc types.NamespacedName, all ..
 	beside := slices.DeleteFunc(slices.Clone(w.now.Slices), func(e *discoveryv1.EndpointSlice) bool {
 		return slices.Contains(clusters, e.Labels[mcsv1beta1.LabelSourceCluster])
 	})
-	desired = merge.LastResort(sources, desired, beside)
+	wanted = desired.LastResort(sources, wanted, beside)
 	if w.now.Service != nil {
 		// The API server may have dropped the field from one of them.
 		distribution := cmp.Or(w.now.Service.Spec.TrafficDistribution, w.now.Import.Spec.TrafficDistribution)
-		merge.SetHints(distribution, desired)
+		desired.SetHints(distribution, wanted)
 	}
-	return w.replaceSlices(ctx, clusters, desired)
+	return w.replaceSlices(ctx, clusters, wanted)
 }
 
 // reportConflicts writes the condition Conflict of our own ServiceExport, or removes it where nothing is exported.

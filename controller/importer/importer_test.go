@@ -27,6 +27,7 @@ import (
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/apiserver"
+	"github.com/clusterset-dns/clusterset/controller/desired"
 	"github.com/clusterset-dns/clusterset/controller/liveness"
 	"github.com/clusterset-dns/clusterset/controller/member"
 	"github.com/clusterset-dns/clusterset/controller/merge"
@@ -37,9 +38,9 @@ import (
 const statusWrite = "PATCH shop/serviceexports/db/status"
 
 // read returns the objects of the import as the API server has them.
-func (i importing) read() merge.Objects {
+func (i importing) read() desired.Objects {
 	i.Helper()
-	var o merge.Objects
+	var o desired.Objects
 	imports, services, endpoints := &mcsv1beta1.ServiceImportList{}, &corev1.ServiceList{},
 		&discoveryv1.EndpointSliceList{}
 	if err := i.Admin.List(i.Context(), &mcsv1beta1.ServiceImport{}, imports, "shop", ""); err != nil {
@@ -56,7 +57,7 @@ func (i importing) read() merge.Objects {
 		o.Import = &imports.Items[n]
 	}
 	for n := range services.Items {
-		if services.Items[n].Name == merge.DerivedName("shop", "db") {
+		if services.Items[n].Name == desired.DerivedName("shop", "db") {
 			o.Service = &services.Items[n]
 		}
 	}
@@ -80,7 +81,7 @@ const (
 )
 
 func derivedWrite(method string) string {
-	return method + " shop/services/" + merge.DerivedName("shop", "db")
+	return method + " shop/services/" + desired.DerivedName("shop", "db")
 }
 
 func importedWrite(method, cluster, source string) string {
@@ -172,7 +173,7 @@ func TestImportLife(t *testing.T) {
 }
 
 // checkNew compares what a new service got.
-func (i importing) checkNew(o merge.Objects) {
+func (i importing) checkNew(o desired.Objects) {
 	i.Helper()
 	imp, service := o.Import, o.Service
 	if imp == nil || service == nil || len(o.Slices) != 1 {
@@ -227,7 +228,7 @@ func (i importing) checkStatus(ready string, clusters ...string) {
 }
 
 // drift lets others change and delete our objects. was are the objects as they were made.
-func (i importing) drift(was merge.Objects) {
+func (i importing) drift(was desired.Objects) {
 	i.Helper()
 	i.edit(&mcsv1beta1.ServiceImport{}, "db", `{"metadata":{"labels":{"tier":"lead"}},"spec":{"internalTrafficPolicy":"Local"}}`)
 	got := i.do("edited import", func() bool { return i.Member.Import(db).Labels["tier"] == "lead" })
@@ -324,7 +325,7 @@ func (i importing) terminating(slice *discoveryv1.EndpointSlice) {
 func TestImportBesideOthers(t *testing.T) {
 	b := newEnv(t)
 	west := b.partner("west")
-	theirs := memberenv.NewService(types.NamespacedName{Namespace: "shop", Name: merge.DerivedName("shop", "db")})
+	theirs := memberenv.NewService(types.NamespacedName{Namespace: "shop", Name: desired.DerivedName("shop", "db")})
 	b.Create(theirs, west.record(), west.slice("a", "10.2.0.1", "10.96.0.9", "10.9.0.1"),
 		west.slice("c", "10.1.128.9"))
 	i := b.start(func(*Config) {}, netip.MustParsePrefix("10.96.0.0/16"))

@@ -12,8 +12,8 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/controller/desired"
 	"github.com/clusterset-dns/clusterset/controller/member"
-	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
 // otherLabels are changes of the labels by which a slice is found, by slice.
@@ -43,8 +43,8 @@ func (i importing) slicesNow() string {
 	for n := range list.Items {
 		e := &list.Items[n]
 		name := e.Name
-		if imp := merge.ImportName(e); imp != "" && e.Labels[discoveryv1.LabelServiceName] == merge.DerivedName(e.Namespace,
-			imp) {
+		if imp := desired.ImportName(e); imp != "" &&
+			e.Labels[discoveryv1.LabelServiceName] == desired.DerivedName(e.Namespace, imp) {
 			name += " of " + imp
 		}
 		all = append(all, name)
@@ -135,7 +135,7 @@ func (i importing) deletesWhatAppears(foreign string) {
 	i.createSlice("marked", map[string]string{discoveryv1.LabelManagedBy: apibroker.ManagedBy})
 	i.createSlice("labelled", map[string]string{
 		discoveryv1.LabelManagedBy: apibroker.ManagedBy, mcsv1beta1.LabelServiceName: "other",
-		discoveryv1.LabelServiceName: merge.DerivedName(db.Namespace, db.Name),
+		discoveryv1.LabelServiceName: desired.DerivedName(db.Namespace, db.Name),
 	})
 	i.Await("the end of what has our mark", func() bool {
 		mu.Lock()

@@ -15,8 +15,8 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/controller/desired"
 	"github.com/clusterset-dns/clusterset/controller/member"
-	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
 // limitRetry is the time until a service with a rejection by a limit is reconciled again: others may have made room.
@@ -76,7 +76,7 @@ func newLimits(m *member.Cluster, clusterID string, members func() int, records 
 		}
 		derived := m.Derived(svc)
 		// A derived Service that was deleted meanwhile is made again.
-		address := len(imp.Spec.IPs) > 0 || derived != nil && merge.IsDerived(derived)
+		address := len(imp.Spec.IPs) > 0 || derived != nil && desired.IsDerived(derived)
 		for _, c := range imp.Status.Clusters {
 			if c.Cluster != clusterID {
 				l.set(svc, c.Cluster, contribution{address: address, imported: true})

@@ -11,8 +11,8 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/controller/desired"
 	"github.com/clusterset-dns/clusterset/controller/member"
-	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/controller/protocol"
 )
 
@@ -68,6 +68,6 @@ func (n notes) annotate(imp *mcsv1beta1.ServiceImport) {
 
 // sourceOf returns the source of an imported slice, from its note.
 func sourceOf(e *discoveryv1.EndpointSlice) (protocol.Slice, bool) {
-	source, ok := merge.SourceOf(e)
+	source, ok := desired.SourceOf(e)
 	return protocol.Slice{Name: source.Hash, UID: types.UID(source.UID), Stamp: protocol.Stamp(source.Stamp)}, ok
 }

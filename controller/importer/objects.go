@@ -8,18 +8,18 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset/apiserver"
-	"github.com/clusterset-dns/clusterset/controller/merge"
+	"github.com/clusterset-dns/clusterset/controller/desired"
 )
 
 // objects are those of one imported service that exist, as last read or written. They are shared with the caches:
 // nothing changes one of them.
 type objects struct {
-	merge.Objects
+	desired.Objects
 	at map[string]int // the index of each slice, by its name
 }
 
 // newObjects returns the objects that o has. The list of slices belongs to them from then on.
-func newObjects(o merge.Objects) *objects {
+func newObjects(o desired.Objects) *objects {
 	os := &objects{Objects: o}
 	os.setSlices(o.Slices)
 	return os
@@ -46,7 +46,7 @@ func (os *objects) slice(name string) *discoveryv1.EndpointSlice {
 // not imported.
 func (os *objects) imported(name string) *discoveryv1.EndpointSlice {
 	e := os.slice(name)
-	if e == nil || !merge.IsImported(e) {
+	if e == nil || !desired.IsImported(e) {
 		return nil
 	}
 	return e

@@ -8,6 +8,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/controller/desired"
 	"github.com/clusterset-dns/clusterset/controller/member"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
@@ -20,14 +21,14 @@ func hasCluster(imp *mcsv1beta1.ServiceImport, cluster string) bool {
 // contributionOf returns the slices that the cluster with the record spec contributes to an unchanged import, and the
 // rejections. derived, the derived Service, may be nil.
 func contributionOf(
-	src merge.Source, spec v1alpha1.ExportedServiceSpec, imp *mcsv1beta1.ServiceImport, derived *corev1.Service,
+	src desired.Source, spec v1alpha1.ExportedServiceSpec, imp *mcsv1beta1.ServiceImport, derived *corev1.Service,
 	o merge.Options,
 ) ([]*discoveryv1.EndpointSlice, []merge.Rejection) {
 	merged := merge.Merge(member.KeyOf(imp), []merge.Record{{Cluster: src.Cluster, Spec: spec}}, o)
-	desired, rejected := merge.Desired(ownContribution(imp, derived, merged), merge.Cluster{
-		Sources: []merge.Source{src},
+	wanted, rejected := desired.Of(ownContribution(imp, derived, merged), desired.Cluster{
+		Sources: []desired.Source{src},
 	})
-	return desired.Slices, rejected
+	return wanted.Slices, rejected
 }
 
 // ownContribution returns r, which was merged from the record of one cluster alone, with the spec of the import and

@@ -15,6 +15,7 @@ import (
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/api/reason"
+	"github.com/clusterset-dns/clusterset/controller/desired"
 	"github.com/clusterset-dns/clusterset/controller/export"
 	"github.com/clusterset-dns/clusterset/controller/liveness"
 	"github.com/clusterset-dns/clusterset/controller/member"
@@ -26,7 +27,7 @@ import (
 // service without exports: its import is removed.
 type plan struct {
 	result  merge.Result
-	cluster merge.Cluster // without what depends on the objects that exist
+	cluster desired.Cluster // without what depends on the objects that exist
 	// conflicts are those between all records that reach this cluster, whether this namespace accepts them or not, and
 	// those of its own export in the clusters that it reaches.
 	conflicts []merge.Conflict
@@ -60,10 +61,10 @@ func (p plan) accepts(cluster string) bool {
 }
 
 // sourceOf returns the slices of a cluster.
-func (p plan) sourceOf(cluster string) merge.Source {
-	at := slices.IndexFunc(p.cluster.Sources, func(s merge.Source) bool { return s.Cluster == cluster })
+func (p plan) sourceOf(cluster string) desired.Source {
+	at := slices.IndexFunc(p.cluster.Sources, func(s desired.Source) bool { return s.Cluster == cluster })
 	if at < 0 {
-		return merge.Source{Cluster: cluster}
+		return desired.Source{Cluster: cluster}
 	}
 	return p.cluster.Sources[at]
 }
@@ -109,7 +110,7 @@ func (p planner) plan(in inputs) plan {
 		made.prefers.annotate(made.result.Import)
 		p.distribute(in, &made)
 	}
-	made.cluster = merge.Cluster{Sources: p.sources(in, made.result, &made.rejected), Families: in.families}
+	made.cluster = desired.Cluster{Sources: p.sources(in, made.result, &made.rejected), Families: in.families}
 	if len(in.families) == 0 { // the API server decides
 		made.cluster.Families = []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
 	}
@@ -140,7 +141,7 @@ func keepsDerived(in inputs, r merge.Result) bool {
 	if in.derived == nil {
 		return in.imported.Annotations[apibroker.AnnotationAllocatedBy] == "" // else they were clusterset IPs
 	}
-	return merge.IsDerived(in.derived) && in.derived.Spec.Type == corev1.ServiceTypeClusterIP
+	return desired.IsDerived(in.derived) && in.derived.Spec.Type == corev1.ServiceTypeClusterIP
 }
 
 func exportersOf(members []merge.Member) []string {
@@ -280,7 +281,7 @@ func (p planner) beyondLimit(in inputs, r merge.Record) (merge.Rejection, time.D
 	if wait > 0 {
 		return merge.Rejection{Reason: merge.BeyondLimit, Detail: "its exports begin too often: it is imported later"}, wait
 	}
-	has := in.derived != nil && merge.IsDerived(in.derived)
+	has := in.derived != nil && desired.IsDerived(in.derived)
 	makes := in.options.VIP == merge.Derived || in.options.VIP == merge.CIDR &&
 		in.options.VIPs.Give(in.options.Reserved, r.Spec.VIP != nil && r.Spec.VIP.Wanted)
 	why := p.limits.admit(in.service, r.Cluster, has, !has && makes && r.Spec.Type == v1alpha1.ClusterSetIP)
@@ -295,15 +296,15 @@ func (p planner) beyondLimit(in inputs, r merge.Record) (merge.Rejection, time.D
 // other clusters may not have addresses in the networks of this cluster's Pods and Services: traffic to those never
 // leaves this cluster, and would reach a Pod or Service that has nothing to do with it. Clusterset IPs are rejected
 // too: traffic to such an IP would go to the endpoint.
-func (p planner) sources(in inputs, r merge.Result, rejected *[]merge.Rejection) []merge.Source {
-	var sources []merge.Source
+func (p planner) sources(in inputs, r merge.Result, rejected *[]merge.Rejection) []desired.Source {
+	var sources []desired.Source
 	for _, m := range r.Members {
 		if m.Cluster == p.clusterID {
-			sources = append(sources, merge.Source{Cluster: m.Cluster, Slices: in.own.Local, Local: true})
+			sources = append(sources, desired.Source{Cluster: m.Cluster, Slices: in.own.Local, Local: true})
 			continue
 		}
 		of, kept := p.slicesOf(in, m.Cluster, rejected)
-		sources = append(sources, merge.Source{
+		sources = append(sources, desired.Source{
 			Cluster: m.Cluster, Slices: of, Kept: kept, From: int64(in.shares[m.Cluster].noted.From),
 			Declared: networksOf(in.has.Members[m.Cluster]), Reserved: in.options.Reserved,
 			LastResort: p.lastResort(in, m.Cluster),
@@ -326,7 +327,7 @@ func (p planner) slicesOf(in inputs, cluster string, rejected *[]merge.Rejection
 		})
 	}
 	for _, e := range p.current(in, cluster, fit) {
-		if merge.IsImported(e) {
+		if desired.IsImported(e) {
 			kept = append(kept, e)
 		} else {
 			of = append(of, e)
@@ -342,7 +343,7 @@ func (p planner) current(in inputs, cluster string, all []*discoveryv1.EndpointS
 		return nil
 	case p.behind(in, cluster) == liveness.Nothing:
 		return slices.DeleteFunc(slices.Clone(all), func(s *discoveryv1.EndpointSlice) bool {
-			return merge.StampOf(
+			return desired.StampOf(
 				s) < int64(in.entries[cluster].Behind)
 		})
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/api/reason"
+	"github.com/clusterset-dns/clusterset/controller/desired"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/controller/metrics"
 	"github.com/clusterset-dns/clusterset/test/harness/logtest"
@@ -151,8 +152,8 @@ func TestReadiness(t *testing.T) {
 			tt.local = []corev1.IPFamily{v4, v6}
 		}
 		imp := &mcsv1beta1.ServiceImport{Spec: tt.spec}
-		p := plan{result: merge.Result{Import: imp}, cluster: merge.Cluster{Families: tt.local}, wanted: tt.wanted}
-		o := merge.Objects{Import: imp}
+		p := plan{result: merge.Result{Import: imp}, cluster: desired.Cluster{Families: tt.local}, wanted: tt.wanted}
+		o := desired.Objects{Import: imp}
 		if tt.derived {
 			o.Service = &corev1.Service{}
 		}
@@ -168,7 +169,7 @@ func TestObjects(t *testing.T) {
 	slice := func(name, version string) *discoveryv1.EndpointSlice {
 		return &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: version}}
 	}
-	os := newObjects(merge.Objects{Slices: []*discoveryv1.EndpointSlice{slice("a", "1"), slice("b", "1"),
+	os := newObjects(desired.Objects{Slices: []*discoveryv1.EndpointSlice{slice("a", "1"), slice("b", "1"),
 		slice("c", "1")}})
 	check := func(what string, want ...string) {
 		t.Helper()

@@ -11,8 +11,8 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset/api/reason"
+	"github.com/clusterset-dns/clusterset/controller/desired"
 	"github.com/clusterset-dns/clusterset/controller/member"
-	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
 // readiness returns the condition Ready of the import (docs/spec/controller.md 6). o are the desired objects; taken are
@@ -20,7 +20,7 @@ import (
 //
 // The condition has no observedGeneration: only we write the spec, so with one each change of the spec would be two
 // writes.
-func readiness(p plan, o merge.Objects, taken []string, failure error) metav1.Condition {
+func readiness(p plan, o desired.Objects, taken []string, failure error) metav1.Condition {
 	spec := &o.Import.Spec
 	pending := func(format string, args ...any) metav1.Condition {
 		return notReady(mcsv1beta1.ServiceImportReasonPending, fmt.Sprintf(format, args...))
@@ -50,7 +50,7 @@ func readiness(p plan, o merge.Objects, taken []string, failure error) metav1.Co
 	case failure != nil:
 		// Other members have the addresses, too, and something else than the Service may route them here.
 		message = fmt.Sprintf("The service has its addresses, but no derived Service routes them: %s.", whyFailed(failure))
-	case merge.LacksLocal(o.Import, o.Slices, p.cluster.Local()):
+	case desired.LacksLocal(o.Import, o.Slices, p.cluster.Local()):
 		message = "The service has its addresses, but connections to them fail: its internalTrafficPolicy is Local, and no node of this cluster has an endpoint of it."
 	}
 	return metav1.Condition{

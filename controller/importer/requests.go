@@ -13,9 +13,9 @@ import (
 	"github.com/clusterset-dns/clusterset/api/logging"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/apiserver"
+	"github.com/clusterset-dns/clusterset/controller/desired"
 	"github.com/clusterset-dns/clusterset/controller/export"
 	"github.com/clusterset-dns/clusterset/controller/member"
-	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/controller/metrics"
 )
 
@@ -131,7 +131,7 @@ func (r *requests) patch(ctx context.Context, o apiserver.Object) error {
 func (r *requests) patchAs(ctx context.Context, name string, o apiserver.Object) error {
 	was := r.now.existing(o)
 	patched := o.DeepCopyObject().(apiserver.Object)
-	err := r.member.Client().Patch(ctx, patched, merge.Patch(o, was), wellknown.ManagerImporter)
+	err := r.member.Client().Patch(ctx, patched, desired.Patch(o, was), wellknown.ManagerImporter)
 	switch {
 	case err == nil:
 		r.wrote(patched)
@@ -179,7 +179,7 @@ func (r *requests) delete(ctx context.Context, o apiserver.Object) error {
 }
 
 // deleteAll deletes slices, derived Service and import, in this order: each waits until all before it are gone.
-func (r *requests) deleteAll(ctx context.Context, o merge.Objects) error {
+func (r *requests) deleteAll(ctx context.Context, o desired.Objects) error {
 	var errs []error
 	for _, e := range o.Slices {
 		errs = append(errs, r.delete(ctx, e))

@@ -16,7 +16,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
-	"github.com/clusterset-dns/clusterset/controller/merge"
+	"github.com/clusterset-dns/clusterset/controller/desired"
 	"github.com/clusterset-dns/clusterset/controller/selection"
 )
 
@@ -168,8 +168,8 @@ func (cs *choices) set(svc types.NamespacedName, c choice) {
 // choose decides which clusters are in use, for proxies port by port. It hides the rest in desired: slices without a
 // port in use as a whole, and unused ports of the others. now is the existing state. It returns the time after which to
 // choose again, or 0.
-func (cs *choices) choose(svc types.NamespacedName, p preferences, c consumer, desired []*discoveryv1.EndpointSlice,
-	now merge.Objects) time.Duration {
+func (cs *choices) choose(svc types.NamespacedName, p preferences, c consumer, wanted []*discoveryv1.EndpointSlice,
+	now desired.Objects) time.Duration {
 	was := cs.get(svc)
 	if was.selectors != p.selectors {
 		was = choice{}
@@ -179,16 +179,16 @@ func (cs *choices) choose(svc types.NamespacedName, p preferences, c consumer, d
 	at := time.Now()
 	used := make(map[port][]string)
 	var wait time.Duration
-	for _, key := range c.ports(desired) {
+	for _, key := range c.ports(wanted) {
 		has := func(e *discoveryv1.EndpointSlice) bool { return key == port{} || hasPort(e, key) }
-		ranks := p.results.Ranks(clustersOf(desired, has))
+		ranks := p.results.Ranks(clustersOf(wanted, has))
 		last, known := was.ports[key]
 		if !known && resumes {
 			last = resume(ranks, clustersOf(now.Slices, func(e *discoveryv1.EndpointSlice) bool {
-				return has(e) && !merge.IsHidden(e)
+				return has(e) && !desired.IsHidden(e)
 			}))
 		}
-		eligible := c.eligible(desired, has)
+		eligible := c.eligible(wanted, has)
 		f, left := last.Next(ranks, eligible, at, cs.hold)
 		if left > 0 && (wait == 0 || left < wait) {
 			wait = left
@@ -197,7 +197,7 @@ func (cs *choices) choose(svc types.NamespacedName, p preferences, c consumer, d
 		next.ports[key] = portChoice{f, len(ranks), used[key], last.sinceOf(used[key], at)}
 	}
 	cs.set(svc, next)
-	for _, e := range desired {
+	for _, e := range wanted {
 		if clusters, whole := used[port{}]; whole {
 			hideWhole(e, clusters)
 		} else {
@@ -210,7 +210,7 @@ func (cs *choices) choose(svc types.NamespacedName, p preferences, c consumer, d
 // hideWhole hides a slice unless its cluster is in use.
 func hideWhole(e *discoveryv1.EndpointSlice, used []string) {
 	if !slices.Contains(used, e.Labels[mcsv1beta1.LabelSourceCluster]) {
-		merge.Hide(e)
+		desired.Hide(e)
 	}
 }
 
@@ -241,7 +241,7 @@ func hide(e *discoveryv1.EndpointSlice, used map[port][]string) {
 		e.Ports = inUse
 		return
 	}
-	merge.Hide(e)
+	desired.Hide(e)
 }
 
 // eligible returns the clusters that can be used, of those that have such a slice: with an endpoint that is ready. If

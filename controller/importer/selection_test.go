@@ -24,6 +24,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/api/crd"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
+	"github.com/clusterset-dns/clusterset/controller/desired"
 	"github.com/clusterset-dns/clusterset/controller/identity"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/controller/safety"
@@ -127,7 +128,7 @@ func (i importing) besideTaken(source *discoveryv1.EndpointSlice, toWest []strin
 	i.Expect("our own Pods go again", i.ready(source, false), toWest...)
 	taken := &discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv4}
 	for _, e := range i.read().Slices {
-		if e.Labels[mcsv1beta1.LabelSourceCluster] == memberenv.ID && merge.IsImported(e) {
+		if e.Labels[mcsv1beta1.LabelSourceCluster] == memberenv.ID && desired.IsImported(e) {
 			taken.Namespace, taken.Name = e.Namespace, e.Name
 			i.Delete(e)
 		}
@@ -471,11 +472,11 @@ func TestChoosePorts(t *testing.T) {
 		{"west alone", []*discoveryv1.EndpointSlice{of("west", true, "a")}, "west[a]"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			newChoices(time.Hour).choose(svc, prefers, proxies, tt.desired, merge.Objects{})
+			newChoices(time.Hour).choose(svc, prefers, proxies, tt.desired, desired.Objects{})
 			var got string
 			for _, e := range tt.desired {
 				got += " " + e.Labels[mcsv1beta1.LabelSourceCluster]
-				if merge.IsHidden(e) {
+				if desired.IsHidden(e) {
 					got += " hidden"
 				}
 				var ports []string
@@ -497,12 +498,12 @@ func TestChoosePorts(t *testing.T) {
 func TestReplaceSlicesKeepsHold(t *testing.T) {
 	cfg := writerConfig{choices: newChoices(time.Hour), responses: newResponses(),
 		retry: func(types.NamespacedName, time.Duration) {}}
-	w := newWriterOf(cfg, db, merge.Objects{
+	w := newWriterOf(cfg, db, desired.Objects{
 		Import:  &mcsv1beta1.ServiceImport{Spec: mcsv1beta1.ServiceImportSpec{IPs: []string{"10.96.0.1"}}},
 		Service: &corev1.Service{},
 	})
 	preferences{selectors: `[local]`, results: selection.Results{{"east"}}}.annotate(w.now.Import)
-	desired := func(ready bool) (all []*discoveryv1.EndpointSlice) {
+	wanted := func(ready bool) (all []*discoveryv1.EndpointSlice) {
 		for cluster, ports := range map[string][]string{"east": {"pg", "admin"}, "west": {"pg"}} {
 			e := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Name: cluster},
 				AddressType: discoveryv1.AddressTypeIPv4}
@@ -517,13 +518,13 @@ func TestReplaceSlicesKeepsHold(t *testing.T) {
 		return all
 	}
 	prefers := writtenPreferences(w.now.Import)
-	w.choices.choose(db, prefers, proxies, desired(false), w.now.Objects)
-	existing := desired(true)
+	w.choices.choose(db, prefers, proxies, wanted(false), w.now.Objects)
+	existing := wanted(true)
 	// east is back, and waits; the port that only it has is in use
 	w.choices.choose(db, prefers, proxies, existing, w.now.Objects)
 	w.now.setSlices(existing)
 	before := w.choices.get(db)
-	if err := w.replaceSlices(t.Context(), []string{"east", "west"}, desired(true)); err != nil {
+	if err := w.replaceSlices(t.Context(), []string{"east", "west"}, wanted(true)); err != nil {
 		t.Fatal(err)
 	}
 	if after := w.choices.get(db); !reflect.DeepEqual(after, before) {
@@ -558,9 +559,9 @@ func TestChooseForDNS(t *testing.T) {
 		{"nothing is ready", []*discoveryv1.EndpointSlice{of("east", v4, false), of("west", v4, false)},
 			[]string{"east", "west"}},
 	} {
-		newChoices(time.Hour).choose(db, prefers, dns, tt.desired, merge.Objects{})
+		newChoices(time.Hour).choose(db, prefers, dns, tt.desired, desired.Objects{})
 		if got := clustersOf(tt.desired, func(e *discoveryv1.EndpointSlice) bool {
-			return !merge.IsHidden(
+			return !desired.IsHidden(
 				e)
 		}); !slices.Equal(got, tt.shown) {
 			t.Errorf("%s: shown %q, want %q", tt.name, got, tt.shown)

@@ -16,6 +16,7 @@ import (
 
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/controller/desired"
 	"github.com/clusterset-dns/clusterset/controller/member"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
@@ -40,7 +41,7 @@ func (i importing) setIngress(ip string) {
 	i.Helper()
 	_, err := i.Server.Dynamic().Resource(corev1.SchemeGroupVersion.WithResource("services")).Namespace("shop").Patch(
 		i.Context(),
-		merge.DerivedName("shop", "db"), types.MergePatchType, []byte(`{"status":{"loadBalancer":{"ingress":[{"ip":"`+ip+`"}]}}}`), metav1.PatchOptions{}, "status")
+		desired.DerivedName("shop", "db"), types.MergePatchType, []byte(`{"status":{"loadBalancer":{"ingress":[{"ip":"`+ip+`"}]}}}`), metav1.PatchOptions{}, "status")
 	if err != nil {
 		i.Fatal(err)
 	}
@@ -85,7 +86,7 @@ func TestVIPsAreRouted(t *testing.T) {
 			return slices.Equal(ingressOf(i.Member.Derived(db)), []string{want})
 		})
 	}
-	if i.Log.Count("someone else overwrites the addresses in the status of derived Service "+merge.DerivedName("shop",
+	if i.Log.Count("someone else overwrites the addresses in the status of derived Service "+desired.DerivedName("shop",
 		"db")) != 1 {
 		t.Errorf("log = %s, want once that someone else overwrites the addresses", i.Log)
 	}

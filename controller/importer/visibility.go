@@ -5,7 +5,7 @@ import (
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 
-	"github.com/clusterset-dns/clusterset/controller/merge"
+	"github.com/clusterset-dns/clusterset/controller/desired"
 )
 
 // A visibility orders the updates of slices with hidden ones among them, so that proxies have an endpoint at any time
@@ -29,9 +29,9 @@ type visibility struct {
 }
 
 // visibilityOf returns the visibility of desired slices before any is hidden.
-func visibilityOf(desired []*discoveryv1.EndpointSlice) visibility {
-	v := visibility{chosen: desired, offered: make(map[string][]discoveryv1.EndpointPort, len(desired))}
-	for _, e := range desired {
+func visibilityOf(wanted []*discoveryv1.EndpointSlice) visibility {
+	v := visibility{chosen: wanted, offered: make(map[string][]discoveryv1.EndpointPort, len(wanted))}
+	for _, e := range wanted {
 		v.offered[e.Name] = slices.Clone(e.Ports)
 	}
 	return v
@@ -69,7 +69,7 @@ func (v visibility) sequence(updates []*discoveryv1.EndpointSlice, now *objects,
 
 // heldBack returns the updates that wait: they hide something while proxies do not see all that they should, and no
 // change is coming that shows it.
-func (v visibility) heldBack(c merge.Changes, now *objects,
+func (v visibility) heldBack(c desired.Changes, now *objects,
 	rejects func(*discoveryv1.EndpointSlice) bool) (held []*discoveryv1.EndpointSlice) {
 	coming := namesIn(slices.Concat(c.Create.Slices, c.Update.Slices))
 	if !slices.ContainsFunc(v.chosen, func(o *discoveryv1.EndpointSlice) bool {
@@ -99,17 +99,17 @@ func (v visibility) until(o *discoveryv1.EndpointSlice, now *objects) *discovery
 // isMissing reports whether proxies do not see all that they should of a desired slice.
 func isMissing(o *discoveryv1.EndpointSlice, now *objects) bool {
 	e := now.slice(o.Name)
-	return !merge.IsHidden(o) && (e == nil || !merge.IsImported(e) || shows(o, e))
+	return !desired.IsHidden(o) && (e == nil || !desired.IsImported(e) || shows(o, e))
 }
 
 // shows reports whether an update makes something of a slice visible to proxies that was not.
 func shows(update, existing *discoveryv1.EndpointSlice) bool {
-	return !merge.IsHidden(update) && (merge.IsHidden(existing) || lacksPort(existing, update))
+	return !desired.IsHidden(update) && (desired.IsHidden(existing) || lacksPort(existing, update))
 }
 
 // hides reports whether an update hides something of a slice that proxies see. It may show something else of it.
 func hides(update, existing *discoveryv1.EndpointSlice) bool {
-	return !merge.IsHidden(existing) && (merge.IsHidden(update) || lacksPort(update, existing))
+	return !desired.IsHidden(existing) && (desired.IsHidden(update) || lacksPort(update, existing))
 }
 
 // lacksPort reports whether a slice lacks a port that another one has.
@@ -119,8 +119,8 @@ func lacksPort(e, other *discoveryv1.EndpointSlice) bool {
 
 // differs reports whether an update has anything to write.
 func differs(update, existing *discoveryv1.EndpointSlice) bool {
-	c := merge.Diff(merge.Objects{Slices: []*discoveryv1.EndpointSlice{update}},
-		merge.Objects{Slices: []*discoveryv1.EndpointSlice{existing}})
+	c := desired.Diff(desired.Objects{Slices: []*discoveryv1.EndpointSlice{update}},
+		desired.Objects{Slices: []*discoveryv1.EndpointSlice{existing}})
 	return !c.Empty()
 }
 
@@ -130,7 +130,7 @@ func differs(update, existing *discoveryv1.EndpointSlice) bool {
 func visible(update, existing *discoveryv1.EndpointSlice,
 	offered []discoveryv1.EndpointPort) *discoveryv1.EndpointSlice {
 	v := update.DeepCopy()
-	merge.Show(v)
+	desired.Show(v)
 	v.Ports = slices.DeleteFunc(slices.Clone(existing.Ports), func(p discoveryv1.EndpointPort) bool {
 		key := keyOf(existing, p)
 		clashes := slices.ContainsFunc(update.Ports, func(q discoveryv1.EndpointPort) bool {
@@ -144,7 +144,7 @@ func visible(update, existing *discoveryv1.EndpointSlice,
 		same := func(q discoveryv1.EndpointPort) bool { return keyOf(existing, q) == keyOf(update, p) }
 		if at := slices.IndexFunc(v.Ports, same); at >= 0 {
 			v.Ports[at] = p
-		} else if !merge.IsHidden(update) { // else it has all ports, and shows no others
+		} else if !desired.IsHidden(update) { // else it has all ports, and shows no others
 			v.Ports = append(v.Ports, p)
 		}
 	}

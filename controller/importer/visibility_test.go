@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
-	"github.com/clusterset-dns/clusterset/controller/merge"
+	"github.com/clusterset-dns/clusterset/controller/desired"
 )
 
 // slicesOf reads imported slices from a text such as "x=ab (y)=c": x has the ports a and b, y is hidden and has the
@@ -22,7 +22,7 @@ func slicesOf(text string) (all []*discoveryv1.EndpointSlice) {
 			Name: strings.Trim(name, "()"), Labels: map[string]string{discoveryv1.LabelManagedBy: apibroker.ManagedBy},
 		}}
 		if e.Name != name {
-			merge.Hide(e)
+			desired.Hide(e)
 		}
 		for _, port := range strings.Split(ports, "") {
 			e.Ports = append(e.Ports, discoveryv1.EndpointPort{Name: &port})
@@ -76,17 +76,17 @@ func TestVisibilityOrdersUpdates(t *testing.T) {
 			want: "both x."},
 		{name: "nor what is hidden before and after", existing: "(x)=a", desired: "(x)=b y=a", taken: "y", want: "other x."},
 	} {
-		now := newObjects(merge.Objects{Slices: slicesOf(tt.existing)})
+		now := newObjects(desired.Objects{Slices: slicesOf(tt.existing)})
 		for _, name := range strings.Fields(tt.taken) {
 			now.set(&discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Name: name}})
 		}
-		desired := slicesOf(tt.desired)
-		v := visibilityOf(desired)
+		wanted := slicesOf(tt.desired)
+		v := visibilityOf(wanted)
 		for _, e := range slicesOf(tt.offered) {
 			v.offered[e.Name] = e.Ports
 		}
 		rejects := func(o *discoveryv1.EndpointSlice) bool { return slices.Contains(strings.Fields(tt.rejects), o.Name) }
-		c := merge.Diff(merge.Objects{Slices: desired}, now.Objects)
+		c := desired.Diff(desired.Objects{Slices: wanted}, now.Objects)
 		held := v.heldBack(c, now, rejects)
 		s := v.sequence(without(c.Update.Slices, held), now, rejects)
 		got := namesOf("held", held) + namesOf("show", s.show) + namesOf("both", s.both) + namesOf("create",
@@ -98,11 +98,11 @@ func TestVisibilityOrdersUpdates(t *testing.T) {
 		if got := v.complete(now); got != tt.complete {
 			t.Errorf("%s: complete = %t, want %t", tt.name, got, tt.complete)
 		}
-		if !v.complete(newObjects(merge.Objects{Slices: desired})) {
+		if !v.complete(newObjects(desired.Objects{Slices: wanted})) {
 			t.Errorf("%s: not complete with all that is desired", tt.name)
 		}
 	}
-	if s := (visibility{}).sequence(slicesOf("x=a (y)=a"), newObjects(merge.Objects{Slices: slicesOf("(x)=a y=a")}),
+	if s := (visibility{}).sequence(slicesOf("x=a (y)=a"), newObjects(desired.Objects{Slices: slicesOf("(x)=a y=a")}),
 		nil); len(s.other) != 2 {
 		t.Errorf("without a selection: %+v, want all together", s)
 	}
@@ -117,7 +117,7 @@ func TestShowsAndHides(t *testing.T) {
 			e.Ports = append(e.Ports, discoveryv1.EndpointPort{Name: &name})
 		}
 		if hidden {
-			merge.Hide(e)
+			desired.Hide(e)
 		}
 		return e
 	}
@@ -145,8 +145,9 @@ func TestShowsAndHides(t *testing.T) {
 		for _, p := range v.Ports {
 			got += *p.Name
 		}
-		if tt.visible != "" && (got != tt.visible || merge.IsHidden(v)) {
-			t.Errorf("%s: ports %q, hidden %t; want %q until all others are shown", tt.name, got, merge.IsHidden(v), tt.visible)
+		if tt.visible != "" && (got != tt.visible || desired.IsHidden(v)) {
+			t.Errorf("%s: ports %q, hidden %t; want %q until all others are shown", tt.name, got, desired.IsHidden(v),
+				tt.visible)
 		}
 	}
 }

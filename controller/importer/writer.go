@@ -14,6 +14,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset/api/crd"
+	"github.com/clusterset-dns/clusterset/controller/desired"
 	"github.com/clusterset-dns/clusterset/controller/member"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
@@ -25,7 +26,7 @@ const maxRounds = 8
 
 // A writer makes the objects of one imported service what a plan asks for. It serves one reconcile.
 //
-//	write: +--> compare (merge.Desired, merge.Diff) --> none left: done
+//	write: +--> compare (desired.Of, desired.Diff)      --> none left: done
 //	       |        |                    \--> the status alone: writeStatus
 //	       |        v
 //	       +---- apply: deletions, import, derived Service, slices
@@ -41,13 +42,13 @@ type writer struct {
 }
 
 func newWriter(cfg writerConfig, svc types.NamespacedName) *writer {
-	return newWriterOf(cfg, svc, merge.Objects{
+	return newWriterOf(cfg, svc, desired.Objects{
 		Import: cfg.member.Import(svc), Service: cfg.member.Derived(svc), Slices: cfg.member.ImportedSlices(svc),
 	})
 }
 
 // newWriterOf returns a writer for a service with these existing objects.
-func newWriterOf(cfg writerConfig, svc types.NamespacedName, now merge.Objects) *writer {
+func newWriterOf(cfg writerConfig, svc types.NamespacedName, now desired.Objects) *writer {
 	r := &requests{writerConfig: cfg, svc: svc, now: newObjects(now), asked: make(map[string]string)}
 	return &writer{applier: applier{requests: r, derived: &derived{requests: r}}}
 }
@@ -85,14 +86,14 @@ func (w *writer) write(ctx context.Context, p plan) error {
 }
 
 // compare returns the changes to write now, and logs names that are taken.
-func (w *writer) compare(p plan) merge.Changes {
-	desired, existing := w.desired(p, nil), w.now.Objects
-	if existing.Import == nil && desired.Import != nil {
-		existing = merge.Objects{} // objects of an earlier import stay for now
+func (w *writer) compare(p plan) desired.Changes {
+	wanted, existing := w.desired(p, nil), w.now.Objects
+	if existing.Import == nil && wanted.Import != nil {
+		existing = desired.Objects{} // objects of an earlier import stay for now
 	}
-	c := merge.Diff(desired, existing)
+	c := desired.Diff(wanted, existing)
 	if len(c.Foreign) > 0 {
-		c = merge.Diff(w.desired(p, c.Foreign), existing)
+		c = desired.Diff(w.desired(p, c.Foreign), existing)
 	}
 	for _, imp := range []*mcsv1beta1.ServiceImport{c.Create.Import, c.Update.Import} {
 		if imp != nil {
@@ -107,14 +108,14 @@ func (w *writer) compare(p plan) merge.Changes {
 
 // desired returns what should exist, as far as it is known now. Without an import, and beside an import that is not
 // ours, there are no other objects.
-func (w *writer) desired(p plan, taken []string) merge.Objects {
+func (w *writer) desired(p plan, taken []string) desired.Objects {
 	c := p.cluster
 	if c.ClusterIPs = w.derived.clusterIPs(); w.now.Service == nil && p.result.Routed() {
 		c.ClusterIPs = nil // those of the import are not the Service's
 	}
 	imported := member.IsOurs(w.now.Import)
 	c.Unrouted = w.derived.unrouted()
-	o, rejected := merge.Desired(p.result, c)
+	o, rejected := desired.Of(p.result, c)
 	if o.Import == nil {
 		return o
 	}
@@ -161,14 +162,14 @@ func (w *writer) report(rejected []merge.Rejection) {
 }
 
 // choose hides the unused desired slices.
-func (w *writer) choose(prefers preferences, c consumer, desired []*discoveryv1.EndpointSlice) {
+func (w *writer) choose(prefers preferences, c consumer, wanted []*discoveryv1.EndpointSlice) {
 	if c == nothing {
 		w.choices.set(w.svc, choice{})
 		w.visibility, w.wait = visibility{}, 0
 		return
 	}
-	w.visibility = visibilityOf(desired)
-	w.wait = w.choices.choose(w.svc, prefers, c, desired, w.now.Objects)
+	w.visibility = visibilityOf(wanted)
+	w.wait = w.choices.choose(w.svc, prefers, c, wanted, w.now.Objects)
 }
 
 // chooseAgain queues the service for the time when other clusters may be in use.
@@ -204,26 +205,27 @@ func (w *writer) writeStatus(ctx context.Context, o *mcsv1beta1.ServiceImport) e
 	return nil
 }
 
-// replaceSlices makes desired the slices of some clusters in the import, and leaves everything else as it is, but for
+// replaceSlices makes wanted the slices of some clusters in the import, and leaves everything else as it is, but for
 // which clusters are in use: that follows from the preferences which the import has, and is decided once for all
 // clusters.
-func (w *writer) replaceSlices(ctx context.Context, clusters []string, desired []*discoveryv1.EndpointSlice) error {
+func (w *writer) replaceSlices(ctx context.Context, clusters []string, wanted []*discoveryv1.EndpointSlice) error {
 	stays := func(e *discoveryv1.EndpointSlice) bool {
 		return !slices.Contains(clusters, e.Labels[mcsv1beta1.LabelSourceCluster])
 	}
 	prefers := writtenPreferences(w.now.Import)
 	if c := prefers.consumer(w.now.Import, w.now.Service); c != nothing {
 		for _, e := range w.now.Slices {
-			if merge.IsImported(e) && stays(e) {
-				desired = append(desired, merge.Kept(e))
+			if desired.IsImported(e) && stays(e) {
+				wanted = append(wanted, desired.Kept(e))
 			}
 		}
-		w.choose(prefers, c, desired)
+		w.choose(prefers, c, wanted)
 		defer w.chooseAgain()
 	} else {
 		w.now.setSlices(slices.DeleteFunc(w.now.Slices, stays))
 	}
-	err := w.apply(ctx, w.withoutKept(merge.Diff(merge.Objects{Slices: desired}, merge.Objects{Slices: w.now.Slices})))
+	c := desired.Diff(desired.Objects{Slices: wanted}, desired.Objects{Slices: w.now.Slices})
+	err := w.apply(ctx, w.withoutKept(c))
 	if errors.Is(err, errNamespace) {
 		return nil
 	}

@@ -47,6 +47,7 @@ import (
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/logging"
 	"github.com/clusterset-dns/clusterset/apiserver"
+	"github.com/clusterset-dns/clusterset/controller/desired"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
@@ -305,7 +306,7 @@ func (c *Cluster) Service(svc types.NamespacedName) *corev1.Service {
 // Derived returns the Service with the name of the import's derived Service, whether we manage it or not; nil if it
 // does not exist.
 func (c *Cluster) Derived(svc types.NamespacedName) *corev1.Service {
-	return found(c.services.Get(svc.Namespace + "/" + merge.DerivedName(svc.Namespace, svc.Name)))
+	return found(c.services.Get(svc.Namespace + "/" + desired.DerivedName(svc.Namespace, svc.Name)))
 }
 
 // Export returns the ServiceExport, also a deleted one that has not ended, or nil.
@@ -358,7 +359,7 @@ func (c *Cluster) SourceSlices(svc types.NamespacedName) []*discoveryv1.Endpoint
 // ImportedSlices returns the slices that have the label of the import or that we made for it, sorted by name, without
 // those that we made for another import that exists.
 func (c *Cluster) ImportedSlices(svc types.NamespacedName) []*discoveryv1.EndpointSlice {
-	derived := merge.DerivedName(svc.Namespace, svc.Name)
+	derived := desired.DerivedName(svc.Namespace, svc.Name)
 	ours := c.slices.ByIndex(indexImported, svc.Namespace+"/"+derived)
 	labelled := slices.DeleteFunc(c.slices.ByIndex(indexImported, svc.String()), func(e *discoveryv1.EndpointSlice) bool {
 		made := e.Labels[discoveryv1.LabelServiceName]
@@ -450,10 +451,10 @@ func (c *Cluster) Leftovers() []types.NamespacedName {
 		}
 	}
 	for _, s := range c.services.List() {
-		see(s, merge.ImportName(s), merge.IsDerived(s))
+		see(s, desired.ImportName(s), desired.IsDerived(s))
 	}
 	for _, e := range c.slices.List() {
-		see(e, importOfSlice(e), merge.IsImported(e))
+		see(e, importOfSlice(e), desired.IsImported(e))
 	}
 	return slices.Collect(maps.Keys(found))
 }

@@ -135,7 +135,7 @@ func conditionsDiffer(existing []metav1.Condition, owned []string, want []metav1
 
 // ownedConditions returns the types of the conditions that manager has set by server-side apply, sorted. It decodes the
 // one level that it needs; fieldpath.Set of structured-merge-diff builds the tree of all fields (see ownedKeys in
-// package merge).
+// package desired).
 func ownedConditions(entries []metav1.ManagedFieldsEntry, manager string) []string {
 	var owned []string
 	for _, e := range entries {

@@ -15,7 +15,7 @@ import (
 	aboutv1beta1 "github.com/clusterset-dns/clusterset/api/about/v1beta1"
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/apiserver"
-	"github.com/clusterset-dns/clusterset/controller/merge"
+	"github.com/clusterset-dns/clusterset/controller/desired"
 )
 
 // Affected are the services that one change of an object may affect. A service may be listed more than once.
@@ -125,7 +125,7 @@ func (c *Cluster) affected(a *Affected, o apiserver.Object) {
 
 // importOf returns the key of the import that a Service is derived from, by its label or else by its name.
 func (c *Cluster) importOf(s *corev1.Service) (types.NamespacedName, bool) {
-	if name := merge.ImportName(s); name != "" && merge.IsDerived(s) {
+	if name := desired.ImportName(s); name != "" && desired.IsDerived(s) {
 		return types.NamespacedName{Namespace: s.Namespace, Name: name}, true
 	}
 	imports := c.imports.ByIndex(indexDerived, KeyOf(s).String())

@@ -12,6 +12,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/controller/desired"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
@@ -47,7 +48,7 @@ func parseKey(key string) types.NamespacedName {
 }
 
 func derivedKeys(o metav1.Object) []string {
-	return []string{o.GetNamespace() + "/" + merge.DerivedName(o.GetNamespace(), o.GetName())}
+	return []string{o.GetNamespace() + "/" + desired.DerivedName(o.GetNamespace(), o.GetName())}
 }
 
 // addressKeys returns the clusterset IPs that an import notes.
@@ -84,7 +85,7 @@ func importedKeys(o metav1.Object) (keys []string) {
 // has a name here, of an import or not, so that its reconcile puts it right or deletes it: someone may have removed any
 // label.
 func importOfSlice(o metav1.Object) string {
-	name := merge.ImportName(o)
+	name := desired.ImportName(o)
 	if isOurSlice(o) {
 		name = cmp.Or(name, o.GetLabels()[discoveryv1.LabelServiceName], o.GetName())
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 // trim drops the fields that the controller does not read. It keeps our own entries of managedFields, which
-// [merge.Diff] reads, and the writers of the status of a ServiceExport.
+// [desired.Diff] reads, and the writers of the status of a ServiceExport.
 func trim(object any) (any, error) {
 	o, ok := object.(metav1.Object)
 	if !ok {

@@ -1,20 +1,15 @@
-// Package merge folds the export records of one service into the import that every member of the clusterset sees, and
-// lists the objects to write for it (docs/spec/controller.md 4, docs/spec/controller.md 5, docs/spec/controller.md 6).
+// Package merge folds the export records of one service into the import that every member of the clusterset sees
+// (docs/spec/controller.md 4, docs/spec/controller.md 6). Package desired makes the objects of it.
 //
-//	export records of all members            slices of all members      objects in this cluster
-//	            │                                      │                          │
-//	            ▼ Merge                                │                          │
-//	  reject    records that are not valid             │                          │
-//	  order     oldest first: claimed time, cluster id │                          │
-//	  fold      type, families, ports, other fields    │                          │
-//	  compare   one Conflict for each disagreement     │                          │
-//	            │ Result                               │                          │
-//	            └───────────────▶ Desired ◀────────────┘                          │
-//	                                 │ ServiceImport, derived Service, slices     │
-//	                                 └──────────────▶ Diff ◀──────────────────────┘
-//	                                                   │ Changes: create, update, delete, foreign
-//	                                                   ▼
-//	                                                 Patch, for each update
+//	export records of all members
+//	            │
+//	            ▼ Merge
+//	  reject    records that are not valid
+//	  order     oldest first: claimed time, cluster id
+//	  fold      type, families, ports, other fields
+//	  compare   one Conflict for each disagreement
+//	            │
+//	            ▼ Result
 //
 // It is pure: it has no clock, no history and no preference for the cluster it runs in. The same records, in any order,
 // give the same bytes in every member whose options are the same. It is total: no input of a hostile member makes it
@@ -63,9 +58,9 @@ func Merge(service types.NamespacedName, records []Record, o Options) Result {
 		m.withhold()
 	} else {
 		r.Import = m.newImport(service)
-		r.portNames = m.portNames()
+		r.PortNames = m.portNames()
 	}
-	r.Members = m.members(r.portNames)
+	r.Members = m.members(r.PortNames)
 	return r
 }
 

@@ -22,7 +22,7 @@ type Record struct {
 type Result struct {
 	// Import has its name, labels, annotations and spec, and status.clusters; nil for no import.
 	//
-	// With [Derived] the addresses are those of the derived Service, which [Desired] fills in, with [CIDR] they were
+	// With [Derived] the addresses are those of the derived Service, which package desired fills in, with [CIDR] they were
 	// allocated.
 	Import *mcsv1beta1.ServiceImport
 
@@ -33,13 +33,13 @@ type Result struct {
 	Members   []Member    // one for each record that is not rejected whole, sorted by cluster
 	Conflicts []Conflict  // in the order of the table in docs/spec/controller.md 6.2
 	Rejected  []Rejection // sorted by cluster
+	PortNames []string    // of the ports of Import, as the derived Service and the slices have them
 
-	vip       VIPMode
-	portNames []string // of the ports of Import, as the derived Service and the slices have them
+	vip VIPMode
 }
 
-// hasService reports whether a Service is derived from the import. A Service must have a port.
-func (r Result) hasService() bool {
+// HasService reports whether a Service is derived from the import. A Service must have a port.
+func (r Result) HasService() bool {
 	return (r.vip == "" || r.vip == Derived || r.Routed()) && r.Import.Spec.Type == mcsv1beta1.ClusterSetIP &&
 		len(r.Import.Spec.Ports) > 0
 }
@@ -47,6 +47,17 @@ func (r Result) hasService() bool {
 // Routed reports whether the import has clusterset IPs that its derived Service carries, in place of addresses of the
 // Service itself (docs/spec/controller.md 5.7).
 func (r Result) Routed() bool { return r.vip == CIDR && r.Import != nil && len(r.Import.Spec.IPs) > 0 }
+
+// Families returns the families of local that the import has, in its order. An empty result means that the import
+// cannot be reached from here (condition Ready: IPFamilyNotSupported).
+func (r Result) Families(local []corev1.IPFamily) []corev1.IPFamily {
+	if r.Import == nil {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(r.Import.Spec.IPFamilies), func(f corev1.IPFamily) bool {
+		return !slices.Contains(local, f)
+	})
+}
 
 // Withheld reports whether the exports conflict and there is no import until they agree ([First]).
 func (r Result) Withheld() bool {

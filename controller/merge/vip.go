@@ -90,7 +90,7 @@ func setVIPs(imp *mcsv1beta1.ServiceImport, vips []Address) {
 	}
 	metav1.SetMetaDataAnnotation(&imp.ObjectMeta, broker.AnnotationVIPs, string(text))
 	metav1.SetMetaDataAnnotation(&imp.ObjectMeta, broker.AnnotationAllocatedBy, vips[0].Cluster)
-	setIPs(imp, addresses(vips))
+	SetIPs(imp, addresses(vips))
 }
 
 // AddressesOf returns the clusterset IPs in the note of an import: at most one of each family, and only addresses in
@@ -109,8 +109,8 @@ func AddressesOf(imp *mcsv1beta1.ServiceImport, networks VIPNetworks) []Address 
 	})
 }
 
-// setIPs gives the import its addresses, and its families in their order (KEP-1645).
-func setIPs(imp *mcsv1beta1.ServiceImport, ips []string) {
+// SetIPs gives the import its addresses, and its families in their order (KEP-1645).
+func SetIPs(imp *mcsv1beta1.ServiceImport, ips []string) {
 	if len(ips) == 0 {
 		return
 	}

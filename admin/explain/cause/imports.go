@@ -12,7 +12,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/reason"
 	"github.com/clusterset-dns/clusterset/cache"
-	"github.com/clusterset-dns/clusterset/controller/merge"
+	"github.com/clusterset-dns/clusterset/controller/desired"
 )
 
 // The checks in this file are about what this cluster has of the service: the ServiceImport and the EndpointSlices.
@@ -100,7 +100,7 @@ func checkEndpoints(w *walk) {
 		w.fault(w.spares(e), at("endpoints of "+label(e.id), code), "%s", evidence)
 	}
 	if imp := w.in.Here.Import.Value; w.target.Left == "" && isOurs(imp) &&
-		merge.LacksLocal(imp.Object, w.in.Here.Slices.Value, w.in.Here.ClusterID.Value.Value) {
+		desired.LacksLocal(imp.Object, w.in.Here.Slices.Value, w.in.Here.ClusterID.Value.Value) {
 		w.fault(true, at(
 			name, reason.EndpointsNotLocal),
 			"internalTrafficPolicy of the ServiceImport is Local, and no endpoint of its EndpointSlices is on a node of this cluster")

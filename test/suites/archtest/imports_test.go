@@ -79,6 +79,8 @@ var rules = []rule{
 	{name: "the status page has no lock, file or net", pkg: "controller/page", direct: true,
 		deny: []string{"log/...", "os/...", "net", "net/http", "context", "sync/..."}},
 	{name: "merge and export are pure", pkg: "controller/merge", deny: []string{clientgo, module + "/controller/broker"}},
+	{name: "desired is pure", pkg: "controller/desired", deny: []string{clientgo, module + "/controller/broker"}},
+	{name: "merge knows no part above it", pkg: "controller/merge", deny: parts("desired")},
 	{name: "merge and export are pure", pkg: "controller/export", deny: []string{clientgo, module + "/controller/broker"}},
 	{name: "wiring is pure", pkg: "admin/wiring", deny: []string{clientgo, "github.com/coredns/coredns/...",
 		module + "/apiserver"}},

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
-	"github.com/clusterset-dns/clusterset/controller/merge"
+	"github.com/clusterset-dns/clusterset/controller/desired"
 	"github.com/clusterset-dns/clusterset/test/harness/outages"
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
 	"github.com/clusterset-dns/clusterset/test/harness/tier"
@@ -92,7 +92,7 @@ func TestDriftIsCorrected(t *testing.T) {
 	if err != nil || len(imported) != 1 {
 		t.Fatalf("%d slices, %v", len(imported), err)
 	}
-	derived := merge.DerivedName(s.namespace, "web")
+	derived := desired.DerivedName(s.namespace, "web")
 	var slowest time.Duration
 	for _, tt := range []struct {
 		name  string
@@ -137,7 +137,8 @@ func TestForeignObjectsAreLeftAlone(t *testing.T) {
 	runAll(t)
 	s := scriptIn(t, "foreign", west, "")
 	defer s.withdraw(t)
-	theirs := testclusterset.Service(s.namespace, merge.DerivedName(s.namespace, "web"), testclusterset.Port("theirs", 9))
+	name := desired.DerivedName(s.namespace, "web")
+	theirs := testclusterset.Service(s.namespace, name, testclusterset.Port("theirs", 9))
 	west.Put(t, theirs)
 	s.change(t, east, webOfEast)
 	s.awaitImports(t, `web ClusterSetIP [] of [IPv4] from [east], slices Present, Ready=False/Pending `+

@@ -25,7 +25,7 @@ var (
 
 // TestInterleavings changes Services, endpoints and exports of all members at random, restarts controllers meanwhile,
 // and waits for nothing. In the end every member has the imports that follow from what is there, and other controllers
-// do not change them. The same is proven for values, with more operations, in package merge.
+// do not change them. The same is proven for values, with more operations, in package desired.
 func TestInterleavings(t *testing.T) {
 	tier.All(t)
 	t.Logf("%d operations, seed %d", *operations, *interleavingSeed)

@@ -19,7 +19,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/reason"
-	"github.com/clusterset-dns/clusterset/controller/merge"
+	"github.com/clusterset-dns/clusterset/controller/desired"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
 )
@@ -247,7 +247,7 @@ func sliceText(imports []mcsv1beta1.ServiceImport, derived []corev1.Service, s *
 		fmt.Fprintf(&b, ", owned by %v", s.OwnerReferences)
 	}
 	of := s.Labels[discoveryv1.LabelServiceName]
-	if of != merge.DerivedName(s.Namespace, name) {
+	if of != desired.DerivedName(s.Namespace, name) {
 		fmt.Fprintf(&b, ", of Service %q", of)
 	} else if slices.ContainsFunc(derived, func(svc corev1.Service) bool { return svc.Name == of }) {
 		b.WriteString(", derived")

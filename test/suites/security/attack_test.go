@@ -27,6 +27,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/controller"
+	"github.com/clusterset-dns/clusterset/controller/desired"
 	"github.com/clusterset-dns/clusterset/controller/export"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
@@ -678,7 +679,7 @@ func (s *snapshot) ofMallory(t *testing.T, key string) bool {
 	t.Helper()
 	_, slice := attacker{Member: s.clusterset.Members[2]}.export("shop", "web", "10.23.0.1")
 	return slices.Contains([]string{
-		"serviceimports shop/loot", "services shop/" + merge.DerivedName("shop", "loot"),
+		"serviceimports shop/loot", "services shop/" + desired.DerivedName("shop", "loot"),
 		"endpointslices shop/imported-" + broker.Hash(32, "mallory", "shop", slice.Name),
 	}, key)
 }

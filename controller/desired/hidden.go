@@ -1,4 +1,4 @@
-package merge
+package desired
 
 import (
 	corev1 "k8s.io/api/core/v1"

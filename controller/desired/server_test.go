@@ -1,4 +1,4 @@
-package merge_test
+package desired_test
 
 import (
 	"net/netip"
@@ -20,6 +20,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/api/crd"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
+	"github.com/clusterset-dns/clusterset/controller/desired"
 	"github.com/clusterset-dns/clusterset/controller/export"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
@@ -147,7 +148,7 @@ type member struct {
 	record   v1alpha1.ExportedService
 	slice    *discoveryv1.EndpointSlice
 	gone     bool
-	existing merge.Objects
+	existing desired.Objects
 }
 
 // catchUp writes until nothing is left to write. Writes that need the UID of the import or the addresses of the derived
@@ -155,7 +156,7 @@ type member struct {
 func (m *member) catchUp() {
 	m.Helper()
 	for range 4 {
-		changes := merge.Diff(m.desired(), m.existing)
+		changes := desired.Diff(m.wanted(), m.existing)
 		if len(changes.Foreign) > 0 {
 			m.Fatalf("foreign: %v", changes.Foreign)
 		}
@@ -165,16 +166,16 @@ func (m *member) catchUp() {
 		m.apply(changes)
 		m.read()
 	}
-	m.Fatalf("still to write: %+v", merge.Diff(m.desired(), m.existing))
+	m.Fatalf("still to write: %+v", desired.Diff(m.wanted(), m.existing))
 }
 
-func (m *member) desired() merge.Objects {
+func (m *member) wanted() desired.Objects {
 	var records []merge.Record
 	if !m.gone {
 		records = append(records, merge.Record{Cluster: "east", Created: m.record.CreationTimestamp, Spec: m.record.Spec})
 	}
-	c := merge.Cluster{
-		Sources: []merge.Source{{
+	c := desired.Cluster{
+		Sources: []desired.Source{{
 			Cluster: "east", Slices: []*discoveryv1.EndpointSlice{m.slice},
 			Declared: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")},
 		}},
@@ -186,7 +187,7 @@ func (m *member) desired() merge.Objects {
 	if m.existing.Service != nil {
 		c.ClusterIPs = m.existing.Service.Spec.ClusterIPs
 	}
-	o, rejected := merge.Desired(merge.Merge(types.NamespacedName{Namespace: "shop", Name: "db"}, records,
+	o, rejected := desired.Of(merge.Merge(types.NamespacedName{Namespace: "shop", Name: "db"}, records,
 		merge.Options{}), c)
 	if len(rejected) > 0 {
 		m.Fatalf("rejected: %+v", rejected)
@@ -197,7 +198,7 @@ func (m *member) desired() merge.Objects {
 	return o
 }
 
-func (m *member) apply(c merge.Changes) {
+func (m *member) apply(c desired.Changes) {
 	m.Helper()
 	for _, s := range c.Delete.Slices {
 		m.remove(endpoints, s.Name)
@@ -261,7 +262,7 @@ func (m *member) drift() {
 		}
 	}
 	m.read()
-	if c := merge.Diff(m.desired(), m.existing); c.Update.Import == nil || c.Update.Service == nil ||
+	if c := desired.Diff(m.wanted(), m.existing); c.Update.Import == nil || c.Update.Service == nil ||
 		len(c.Update.Slices) != 1 {
 		m.Fatalf("changes after a drift = %+v, want all three updated", c)
 	}
@@ -270,13 +271,13 @@ func (m *member) drift() {
 // read reads what there is now.
 func (m *member) read() {
 	m.Helper()
-	m.existing = merge.Objects{}
+	m.existing = desired.Objects{}
 	for _, u := range m.list(imports) {
 		m.existing.Import = &mcsv1beta1.ServiceImport{}
 		m.into(&u, m.existing.Import)
 	}
 	for _, u := range m.list(services) {
-		if u.GetName() == merge.DerivedName("shop", "db") {
+		if u.GetName() == desired.DerivedName("shop", "db") {
 			m.existing.Service = &corev1.Service{}
 			m.into(&u, m.existing.Service)
 		}
@@ -317,7 +318,7 @@ func (s server) create(r schema.GroupVersionResource, o metav1.Object) {
 func (s server) patch(r schema.GroupVersionResource, o, existing metav1.Object) {
 	s.Helper()
 	options := metav1.PatchOptions{FieldManager: wellknown.ManagerImporter}
-	patch := merge.Patch(o, existing)
+	patch := desired.Patch(o, existing)
 	if _, err := s.resource(r, o.GetNamespace()).Patch(s.Context(), o.GetName(), types.MergePatchType, patch,
 		options); err != nil {
 		s.Fatalf("%v: %s", err, patch)

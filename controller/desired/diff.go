@@ -1,4 +1,4 @@
-package merge
+package desired
 
 import (
 	"bytes"
@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
@@ -120,7 +121,7 @@ func (c *Changes) diffService(desired, existing *corev1.Service) {
 	default:
 		next := desired.DeepCopy()
 		otherClass := existing.Spec.Type == corev1.ServiceTypeLoadBalancer && next.Spec.Type == existing.Spec.Type &&
-			deref(existing.Spec.LoadBalancerClass) != deref(next.Spec.LoadBalancerClass)
+			ptr.Deref(existing.Spec.LoadBalancerClass, "") != ptr.Deref(next.Spec.LoadBalancerClass, "")
 		if existing.Spec.Type == corev1.ServiceTypeExternalName || existing.Spec.ClusterIP == corev1.ClusterIPNone ||
 			otherClass {
 			c.Delete.Service, c.Create.Service = existing.DeepCopy(), next
@@ -172,7 +173,8 @@ func keepPrimary(next, existing *corev1.ServiceSpec) {
 		return
 	}
 	primary := existing.IPFamilies[0]
-	next.IPFamilies = unite([]corev1.IPFamily{primary}, next.IPFamilies)
+	others := slices.DeleteFunc(slices.Clone(next.IPFamilies), func(f corev1.IPFamily) bool { return f == primary })
+	next.IPFamilies = append([]corev1.IPFamily{primary}, others...)
 	next.IPFamilyPolicy = policyOf(next.IPFamilies)
 }
 
@@ -189,7 +191,7 @@ func defaulted(spec *corev1.ServiceSpec) *corev1.ServiceSpec {
 	for i := range s.Ports {
 		p := &s.Ports[i]
 		p.NodePort, p.TargetPort = 0, intstr.IntOrString{}
-		if deref(p.AppProtocol) == "" {
+		if ptr.Deref(p.AppProtocol, "") == "" {
 			p.AppProtocol = nil
 		}
 	}
@@ -332,4 +334,12 @@ func follow(update, existing metav1.Object) {
 
 func (c *Changes) foreign(kind string, o metav1.Object) {
 	c.Foreign = append(c.Foreign, kind+" "+o.GetNamespace()+"/"+o.GetName())
+}
+
+func encode(v any) []byte {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return nil // a time of a year that RFC 3339 cannot say
+	}
+	return text
 }

@@ -1,4 +1,4 @@
-package merge
+package desired
 
 import (
 	"slices"
@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/utils/ptr"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
@@ -76,7 +77,7 @@ func needed(s *discoveryv1.EndpointSlice, others map[served]bool) *discoveryv1.E
 // servedBy lists the ports of a slice.
 func servedBy(s *discoveryv1.EndpointSlice) (all []served) {
 	for _, p := range s.Ports {
-		is := served{family: s.AddressType, port: deref(p.Name)}
+		is := served{family: s.AddressType, port: ptr.Deref(p.Name, "")}
 		if p.Protocol != nil {
 			is.protocol = *p.Protocol
 		}

@@ -1,4 +1,4 @@
-package merge
+package desired
 
 import (
 	"flag"
@@ -20,6 +20,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/controller/export"
+	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/test/harness/tier"
 )
 
@@ -61,7 +62,7 @@ type valueClusterset struct {
 	created map[string]metav1.Time
 	slices  map[string]map[string]*discoveryv1.EndpointSlice
 	now     time.Time
-	options Options
+	options merge.Options
 }
 
 func networksOf(i int) []netip.Prefix {
@@ -99,7 +100,7 @@ func (g generator) newLocal(i, n int) local {
 		for range g.IntN(3) {
 			sl.Endpoints = append(sl.Endpoints, discoveryv1.Endpoint{
 				Addresses:  []string{fmt.Sprintf("10.%d.0.%d", i, 1+g.IntN(5))},
-				Conditions: discoveryv1.EndpointConditions{Ready: ptr(g.IntN(3) > 0)},
+				Conditions: discoveryv1.EndpointConditions{Ready: new(g.IntN(3) > 0)},
 			})
 		}
 		for _, p := range s.Spec.Ports {
@@ -276,7 +277,7 @@ func (c *valueClusterset) desired(i int) Objects {
 	m := c.members[i]
 	own := m.local.exported(i, m.id)
 	cluster := Cluster{Families: []corev1.IPFamily{v4, v6}}
-	var all []Record
+	var all []merge.Record
 	for j, other := range c.members {
 		record, source := m.records[other.id], Source{Cluster: other.id, Declared: networksOf(j), Reserved: networksOf(i)}
 		if i == j {
@@ -290,11 +291,11 @@ func (c *valueClusterset) desired(i int) Objects {
 		if record == nil {
 			continue
 		}
-		all = append(all, Record{Cluster: other.id, Admitted: hour(0), Created: c.created[other.id], Spec: record.Spec})
+		all = append(all, merge.Record{Cluster: other.id, Admitted: hour(0), Created: c.created[other.id], Spec: record.Spec})
 		cluster.Sources = append(cluster.Sources, source)
 	}
 	c.Shuffle(len(all), func(a, b int) { all[a], all[b] = all[b], all[a] })
-	desired, _ := Desired(Merge(shop, all, c.options), cluster)
+	desired, _ := Of(merge.Merge(shop, all, c.options), cluster)
 	if m.existing.Import == nil {
 		desired.Service, desired.Slices = nil, nil
 	}
@@ -365,7 +366,7 @@ func TestAnyDeliveryEndsInTheSameBytes(t *testing.T) {
 	t.Logf("-interleaving %d", *interleavingSeed)
 	for seed := *interleavingSeed; seed < *interleavingSeed+uint64(tier.Size(3, 12)); seed++ {
 		g := newGenerator(seed)
-		o := Options{Mode: pick(g, KEP, Lighthouse, First), VIP: Derived}
+		o := merge.Options{Mode: pick(g, merge.KEP, merge.Lighthouse, merge.First), VIP: merge.Derived}
 		count := 2 + g.IntN(len(clusters)-1)
 		todo := make([][]local, count)
 		for i := range todo {

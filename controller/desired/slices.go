@@ -1,4 +1,4 @@
-package merge
+package desired
 
 import (
 	"fmt"
@@ -11,10 +11,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/shorten"
+	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
 // A Source is the slices of one member, with the state of that member.
@@ -44,12 +46,12 @@ type Source struct {
 // Only ports of the member's port map are left, under the names of the import; only families of the import; only
 // addresses that the member may offer (docs/spec/controller.md 9). A slice in which nothing counts is left out. Kept
 // slices are added unchanged, and shown.
-func (r Result) Slices(src Source) ([]*discoveryv1.EndpointSlice, []Rejection) {
-	at := slices.IndexFunc(r.Members, func(m Member) bool { return m.Cluster == src.Cluster })
+func Slices(r merge.Result, src Source) ([]*discoveryv1.EndpointSlice, []merge.Rejection) {
+	at := slices.IndexFunc(r.Members, func(m merge.Member) bool { return m.Cluster == src.Cluster })
 	if r.Import == nil || at < 0 || r.Members[at].LeftOut != "" {
 		return nil, nil
 	}
-	im := &importer{Result: r, src: src, member: r.Members[at], reported: make(map[Rejection]bool)}
+	im := &importer{Result: r, src: src, member: r.Members[at], reported: make(map[merge.Rejection]bool)}
 	var imported []*discoveryv1.EndpointSlice
 	names := make(map[string]bool, len(src.Slices))
 	for _, s := range src.Slices {
@@ -64,7 +66,7 @@ func (r Result) Slices(src Source) ([]*discoveryv1.EndpointSlice, []Rejection) {
 		switch {
 		case i == nil:
 		case names[i.Name]:
-			im.reject(s, Duplicate, fmt.Errorf("slice %.80q: want it once", s.Name))
+			im.reject(s, merge.Duplicate, fmt.Errorf("slice %.80q: want it once", s.Name))
 		default:
 			names[i.Name] = true
 			imported = append(imported, i)
@@ -80,16 +82,16 @@ func (r Result) Slices(src Source) ([]*discoveryv1.EndpointSlice, []Rejection) {
 
 // An importer reads the slices of one member.
 type importer struct {
-	Result
+	merge.Result
 	src      Source
-	member   Member
-	rejected []Rejection
-	reported map[Rejection]bool // those in rejected, without details
+	member   merge.Member
+	rejected []merge.Rejection
+	reported map[merge.Rejection]bool // those in rejected, without details
 }
 
 // reject records a rejection, once for each slice and reason.
-func (im *importer) reject(s *discoveryv1.EndpointSlice, reason Reason, err error) {
-	r := Rejection{Cluster: im.src.Cluster, Object: shorten.Text(s.Name, 253), Reason: reason}
+func (im *importer) reject(s *discoveryv1.EndpointSlice, reason merge.Reason, err error) {
+	r := merge.Rejection{Cluster: im.src.Cluster, Object: shorten.Text(s.Name, 253), Reason: reason}
 	if im.reported[r] {
 		return
 	}
@@ -99,28 +101,28 @@ func (im *importer) reject(s *discoveryv1.EndpointSlice, reason Reason, err erro
 }
 
 // check rejects a whole slice: its names do not agree with each other, or it is out of bounds.
-func (im *importer) check(s *discoveryv1.EndpointSlice) (Reason, error) {
+func (im *importer) check(s *discoveryv1.EndpointSlice) (merge.Reason, error) {
 	service := im.Import
 	hash, ok := strings.CutPrefix(s.Name, broker.RecordName(service.Namespace, service.Name)+".")
 	switch {
 	case !ok || !broker.IsSliceHash(hash):
-		return BadName, fmt.Errorf("slice %.80q: want <name>.<namespace>.<hash> of its service", s.Name)
+		return merge.BadName, fmt.Errorf("slice %.80q: want <name>.<namespace>.<hash> of its service", s.Name)
 	case s.Labels[mcsv1beta1.LabelServiceName] != service.Name:
-		return BadName, fmt.Errorf("service %.80q: want %s", s.Labels[mcsv1beta1.LabelServiceName], service.Name)
+		return merge.BadName, fmt.Errorf("service %.80q: want %s", s.Labels[mcsv1beta1.LabelServiceName], service.Name)
 	case s.Labels[broker.LabelSourceNamespace] != service.Namespace:
-		return BadName, fmt.Errorf("namespace %.80q: want %s", s.Labels[broker.LabelSourceNamespace], service.Namespace)
+		return merge.BadName, fmt.Errorf("namespace %.80q: want %s", s.Labels[broker.LabelSourceNamespace], service.Namespace)
 	case s.Labels[mcsv1beta1.LabelSourceCluster] != im.src.Cluster:
-		return BadName, fmt.Errorf("cluster %.80q: want %s", s.Labels[mcsv1beta1.LabelSourceCluster], im.src.Cluster)
+		return merge.BadName, fmt.Errorf("cluster %.80q: want %s", s.Labels[mcsv1beta1.LabelSourceCluster], im.src.Cluster)
 	case s.AddressType != discoveryv1.AddressTypeIPv4 && s.AddressType != discoveryv1.AddressTypeIPv6:
-		return BadSlice, fmt.Errorf("address type %.80q: want IPv4 or IPv6", s.AddressType)
+		return merge.BadSlice, fmt.Errorf("address type %.80q: want IPv4 or IPv6", s.AddressType)
 	case len(s.Endpoints) > broker.MaxEndpoints:
-		return BadSlice, fmt.Errorf("%d endpoints: want at most %d", len(s.Endpoints), broker.MaxEndpoints)
+		return merge.BadSlice, fmt.Errorf("%d endpoints: want at most %d", len(s.Endpoints), broker.MaxEndpoints)
 	case len(s.Ports) > broker.MaxPorts:
-		return BadSlice, fmt.Errorf("%d ports: want at most %d", len(s.Ports), broker.MaxPorts)
+		return merge.BadSlice, fmt.Errorf("%d ports: want at most %d", len(s.Ports), broker.MaxPorts)
 	}
 	for i := range s.Endpoints {
 		if n := len(s.Endpoints[i].Addresses); n > broker.MaxAddresses {
-			return BadSlice, fmt.Errorf("%d addresses of one endpoint: want at most %d", n, broker.MaxAddresses)
+			return merge.BadSlice, fmt.Errorf("%d addresses of one endpoint: want at most %d", n, broker.MaxAddresses)
 		}
 	}
 	return "", nil
@@ -191,8 +193,8 @@ func (im *importer) ports(ports []discoveryv1.EndpointPort) []discoveryv1.Endpoi
 		if p.Protocol != nil {
 			protocol = *p.Protocol
 		}
-		at := slices.IndexFunc(im.member.Ports, func(m PortMapping) bool {
-			return m.From == deref(p.Name) && m.Protocol == protocol
+		at := slices.IndexFunc(im.member.Ports, func(m merge.PortMapping) bool {
+			return m.From == ptr.Deref(p.Name, "") && m.Protocol == protocol
 		})
 		if at < 0 || p.Port == nil || *p.Port < 1 || *p.Port > 65535 {
 			continue
@@ -236,7 +238,7 @@ func (im *importer) addresses(s *discoveryv1.EndpointSlice, given []string) []st
 	var addresses []string
 	for _, text := range given {
 		addr, err := broker.ParseAddress(text)
-		reason := BadAddress
+		reason := merge.BadAddress
 		if err == nil {
 			reason, err = im.accept(s.AddressType, addr)
 		}
@@ -252,17 +254,25 @@ func (im *importer) addresses(s *discoveryv1.EndpointSlice, given []string) []st
 }
 
 // accept returns the reason why a member may not offer an address.
-func (im *importer) accept(family discoveryv1.AddressType, addr netip.Addr) (Reason, error) {
+func (im *importer) accept(family discoveryv1.AddressType, addr netip.Addr) (merge.Reason, error) {
 	within := func(p netip.Prefix) bool { return p.Contains(addr) }
 	switch {
 	case addr.Is4() != (family == discoveryv1.AddressTypeIPv4):
-		return BadAddress, fmt.Errorf("address %s: want one of the address type %s", addr, family)
+		return merge.BadAddress, fmt.Errorf("address %s: want one of the address type %s", addr, family)
 	case im.src.Local:
 		return "", nil
 	case slices.ContainsFunc(im.src.Reserved, within):
-		return OwnCIDR, fmt.Errorf("address %s: want none in the networks of this cluster itself", addr)
+		return merge.OwnCIDR, fmt.Errorf("address %s: want none in the networks of this cluster itself", addr)
 	case !slices.ContainsFunc(im.src.Declared, within):
-		return AlienCIDR, fmt.Errorf("address %s: want one in a network that its member declared", addr)
+		return merge.AlienCIDR, fmt.Errorf("address %s: want one in a network that its member declared", addr)
 	}
 	return "", nil
+}
+
+func clone[T any](p *T) *T {
+	if p == nil {
+		return nil
+	}
+	v := *p
+	return &v
 }

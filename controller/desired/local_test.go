@@ -1,4 +1,4 @@
-package merge
+package desired
 
 import (
 	"testing"
@@ -20,7 +20,7 @@ func TestLacksLocal(t *testing.T) {
 			Endpoints:  []discoveryv1.Endpoint{{NodeName: node}},
 		}
 	}
-	node := ptr("node-1")
+	node := new("node-1")
 	hidden := from("here", node)
 	Hide(hidden)
 	for _, tt := range []struct {
@@ -44,7 +44,7 @@ func TestLacksLocal(t *testing.T) {
 		}},
 	} {
 		imp := &mcsv1beta1.ServiceImport{Spec: mcsv1beta1.ServiceImportSpec{IPs: []string{"10.96.0.9"},
-			InternalTrafficPolicy: ptr(corev1.ServiceInternalTrafficPolicyLocal)}}
+			InternalTrafficPolicy: new(corev1.ServiceInternalTrafficPolicyLocal)}}
 		if tt.change != nil {
 			tt.change(imp)
 		}

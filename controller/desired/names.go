@@ -1,4 +1,4 @@
-package merge
+package desired
 
 import (
 	"github.com/clusterset-dns/clusterset/api/broker"

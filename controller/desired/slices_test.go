@@ -1,4 +1,4 @@
-package merge
+package desired
 
 import (
 	"fmt"
@@ -13,14 +13,15 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
 // source returns a slice of cluster b with one port for each name, at 8080, and one endpoint for each address.
 func source(portNames []string, addresses ...string) *discoveryv1.EndpointSlice {
 	s := slice("b", "db-x7k2p", discoveryv1.AddressTypeIPv4)
 	for _, name := range portNames {
-		s.Ports = append(s.Ports, discoveryv1.EndpointPort{Name: &name, Port: ptr[int32](8080),
-			Protocol: ptr(corev1.ProtocolTCP)})
+		s.Ports = append(s.Ports, discoveryv1.EndpointPort{Name: &name, Port: new(int32(8080)),
+			Protocol: new(corev1.ProtocolTCP)})
 	}
 	for _, a := range addresses {
 		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{a}})
@@ -45,14 +46,15 @@ func TestImportedSlice(t *testing.T) {
 	}
 	from.Labels["other"] = "x"
 	from.Endpoints[0] = discoveryv1.Endpoint{
-		Addresses: []string{"10.1.0.1"}, Hostname: ptr("db-0"), Zone: ptr("z1"), NodeName: ptr("n1"),
-		Conditions: discoveryv1.EndpointConditions{Ready: ptr(false), Serving: ptr(true), Terminating: ptr(true)},
+		Addresses: []string{"10.1.0.1"}, Hostname: new("db-0"), Zone: new("z1"), NodeName: new("n1"),
+		Conditions: discoveryv1.EndpointConditions{Ready: new(false), Serving: new(true), Terminating: new(true)},
 		TargetRef:  &corev1.ObjectReference{Name: "db-0"}, Hints: &discoveryv1.EndpointHints{},
 	}
-	r := Merge(shop, []Record{record("a", 1, ports("http/TCP/80/h2c")), record("b", 2, ports("web/TCP/80"))}, Options{})
+	records := []merge.Record{record("a", 1, ports("http/TCP/80/h2c")), record("b", 2, ports("web/TCP/80"))}
+	r := merge.Merge(shop, records, merge.Options{})
 	src := sourceOf(from)
 	src.From = 5
-	o, _ := Desired(r, Cluster{Sources: []Source{src}})
+	o, _ := Of(r, Cluster{Sources: []Source{src}})
 	want := `[{"kind":"EndpointSlice","apiVersion":"discovery.k8s.io/v1","metadata":{"name":"imported-` +
 		broker.Hash(32, "b", "shop", from.Name) + `","namespace":"shop","labels":{` +
 		`"endpointslice.kubernetes.io/managed-by":"controller.clusterset-dns.io","kubernetes.io/service-name":"` + DerivedName("shop", "db") + `",` +
@@ -68,7 +70,7 @@ func TestImportedSlice(t *testing.T) {
 	}
 	local := sourceOf(from)
 	local.Local = true
-	if s, _ := r.Slices(local); s[0].Endpoints[0].NodeName == nil {
+	if s, _ := Slices(r, local); s[0].Endpoints[0].NodeName == nil {
 		t.Error("nodeName of the cluster's own endpoint is gone")
 	}
 }
@@ -77,16 +79,17 @@ func TestImportedSlice(t *testing.T) {
 func TestSliceLabels(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
-		record  Record
-		options Options
+		record  merge.Record
+		options merge.Options
 		want    string // labels beside the four of every slice
 	}{
 		{name: "derived", record: record("b", 1)},
 		{name: "headless", record: record("b", 1, headless), want: "service.kubernetes.io/headless"},
-		{name: "cidr", record: record("b", 1), options: Options{VIP: CIDR}},
-		{name: "none", record: record("b", 1), options: Options{VIP: NoVIP}},
+		{name: "cidr", record: record("b", 1), options: merge.Options{VIP: merge.CIDR}},
+		{name: "none", record: record("b", 1), options: merge.Options{VIP: merge.NoVIP}},
 	} {
-		s, _ := Merge(shop, []Record{tt.record}, tt.options).Slices(sourceOf(source([]string{"http"}, "10.1.0.1")))
+		r := merge.Merge(shop, []merge.Record{tt.record}, tt.options)
+		s, _ := Slices(r, sourceOf(source([]string{"http"}, "10.1.0.1")))
 		var more []string
 		for key := range s[0].Labels {
 			if !strings.HasPrefix(key, "multicluster") && key != discoveryv1.LabelManagedBy &&
@@ -103,11 +106,11 @@ func TestSliceLabels(t *testing.T) {
 // docs/spec/controller.md 5.5: for which zone and region a slice is stays, unless no label can say it; it is compared,
 // and removed.
 func TestTopologyLabels(t *testing.T) {
-	r := Merge(shop, []Record{record("b", 1)}, Options{})
+	r := merge.Merge(shop, []merge.Record{record("b", 1)}, merge.Options{})
 	imported := func(labels map[string]string) *discoveryv1.EndpointSlice {
 		s := source([]string{"http"}, "10.1.0.1")
 		maps.Copy(s.Labels, labels)
-		all, rejected := r.Slices(sourceOf(s))
+		all, rejected := Slices(r, sourceOf(s))
 		if len(all) != 1 || len(rejected) > 0 {
 			t.Fatalf("%v: %d slices, rejected %v, want one", labels, len(all), rejected)
 		}
@@ -154,7 +157,7 @@ func TestSlices(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		slice    *discoveryv1.EndpointSlice
-		with     Record // of cluster b; the zero Record is one that serves http
+		with     merge.Record // of cluster b; the zero Record is one that serves http
 		local    bool
 		want     string // ports and addresses; "none"
 		rejected string
@@ -224,7 +227,7 @@ func TestSlices(t *testing.T) {
 			src := sourceOf(tt.slice)
 			src.Local = tt.local
 			before := mustJSON(t, tt.slice)
-			imported, rejected := Merge(shop, []Record{record("a", 1), b}, Options{}).Slices(src)
+			imported, rejected := Slices(merge.Merge(shop, []merge.Record{record("a", 1), b}, merge.Options{}), src)
 			if got := show(imported); got != tt.want {
 				t.Errorf("slices = %s, want %s", got, tt.want)
 			}
@@ -257,11 +260,11 @@ func show(imported []*discoveryv1.EndpointSlice) string {
 }
 
 func TestSlicesOfNobody(t *testing.T) {
-	r := Merge(shop, []Record{record("a", 1)}, Options{})
-	if got, rejected := r.Slices(sourceOf(source([]string{"http"}, "10.1.0.1"))); got != nil || rejected != nil {
+	r := merge.Merge(shop, []merge.Record{record("a", 1)}, merge.Options{})
+	if got, rejected := Slices(r, sourceOf(source([]string{"http"}, "10.1.0.1"))); got != nil || rejected != nil {
 		t.Errorf("slices = %v, rejected = %v of a cluster that exports nothing, want neither", got, rejected)
 	}
-	o, _ := Desired(Merge(shop, nil, Options{}), Cluster{Sources: []Source{sourceOf()}})
+	o, _ := Of(merge.Merge(shop, nil, merge.Options{}), Cluster{Sources: []Source{sourceOf()}})
 	if !(Changes{Create: o}).Empty() {
 		t.Errorf("objects = %+v without exports, want none", o)
 	}

@@ -1,4 +1,17 @@
-package merge
+// Package desired turns the merged import of a service into the objects that an importing cluster should have, and
+// compares them with those that it has (docs/spec/controller.md 5, docs/spec/controller.md 10.2).
+//
+//	merge.Result      slices of all members      objects in this cluster
+//	     │                      │                          │
+//	     └────────▶ Of ◀────────┘                          │
+//	                 │ ServiceImport, derived Service, slices
+//	                 └──────────────▶ Diff ◀───────────────┘
+//	                                   │ Changes: create, update, delete, foreign
+//	                                   ▼
+//	                                 Patch, for each update
+//
+// It is pure and total, as package merge is.
+package desired
 
 import (
 	"net/netip"
@@ -10,6 +23,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
 // Objects are what stands for one imported service in an importing cluster.
@@ -43,34 +57,23 @@ func (c Cluster) Local() string {
 	return ""
 }
 
-// Families returns the families of local that the import has, in its order. An empty result means that the import
-// cannot be reached from here (condition Ready: IPFamilyNotSupported).
-func (r Result) Families(local []corev1.IPFamily) []corev1.IPFamily {
-	if r.Import == nil {
-		return nil
-	}
-	return slices.DeleteFunc(slices.Clone(r.Import.Spec.IPFamilies), func(f corev1.IPFamily) bool {
-		return !slices.Contains(local, f)
-	})
-}
-
-// Desired returns what should be in the importing cluster, sharing no memory with r and c, and what of the sources is
+// Of returns what should be in the importing cluster, sharing no memory with r and c, and what of the sources is
 // rejected.
-func Desired(r Result, c Cluster) (Objects, []Rejection) {
+func Of(r merge.Result, c Cluster) (Objects, []merge.Rejection) {
 	if r.Import == nil {
 		return Objects{}, nil
 	}
-	o := Objects{Import: r.Import.DeepCopy(), Service: r.service(c)}
+	o := Objects{Import: r.Import.DeepCopy(), Service: service(r, c)}
 	if o.Service != nil && len(c.ClusterIPs) > 0 { // else its name may be taken by a Service that is not ours
 		if !r.Routed() || c.Unrouted {
-			setIPs(o.Import, c.ClusterIPs)
+			merge.SetIPs(o.Import, c.ClusterIPs)
 			delete(o.Import.Annotations, broker.AnnotationAllocatedBy)
 		}
 		metav1.SetMetaDataAnnotation(&o.Import.ObjectMeta, broker.AnnotationDerivedService, o.Service.Name)
 	}
-	var rejected []Rejection
+	var rejected []merge.Rejection
 	for _, src := range c.Sources {
-		imported, no := r.Slices(src)
+		imported, no := Slices(r, src)
 		o.Slices, rejected = append(o.Slices, imported...), append(rejected, no...)
 	}
 	o.Slices = LastResort(c.Sources, o.Slices, nil)
@@ -89,9 +92,9 @@ func Desired(r Result, c Cluster) (Objects, []Rejection) {
 
 // service returns the Service that gives the import its addresses in this cluster (KEP-1645, "ClusterSet Service
 // Behavior Expectations"). It has no selector: its endpoints are the imported slices.
-func (r Result) service(c Cluster) *corev1.Service {
+func service(r merge.Result, c Cluster) *corev1.Service {
 	families := r.Families(c.Families)
-	if !r.hasService() || len(families) == 0 {
+	if !r.HasService() || len(families) == 0 {
 		return nil
 	}
 	spec := &r.Import.Spec
@@ -113,7 +116,7 @@ func (r Result) service(c Cluster) *corev1.Service {
 	}
 	for i, p := range spec.Ports {
 		s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{
-			Name: r.portNames[i], Protocol: p.Protocol, AppProtocol: clone(p.AppProtocol), Port: p.Port,
+			Name: r.PortNames[i], Protocol: p.Protocol, AppProtocol: clone(p.AppProtocol), Port: p.Port,
 		})
 	}
 	if r.Routed() {

@@ -1,4 +1,4 @@
-package merge
+package desired
 
 import (
 	"encoding/json"
@@ -13,11 +13,12 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
-func desiredOf(t *testing.T, records ...Record) Objects {
+func desiredOf(t *testing.T, records ...merge.Record) Objects {
 	t.Helper()
-	o, rejected := Desired(Merge(shop, records, Options{}), Cluster{
+	o, rejected := Of(merge.Merge(shop, records, merge.Options{}), Cluster{
 		Sources:  []Source{sourceOf(source([]string{"http"}, "10.1.0.1"))},
 		Families: []corev1.IPFamily{v4, v6}, ClusterIPs: []string{"10.96.0.9"},
 		Conditions: []metav1.Condition{{Type: "Ready", Status: "True", Reason: "Ready"}},
@@ -29,7 +30,7 @@ func desiredOf(t *testing.T, records ...Record) Objects {
 }
 
 // existingOf returns what an API server holds after desiredOf was applied, with what it and others add.
-func existingOf(t *testing.T, records ...Record) Objects {
+func existingOf(t *testing.T, records ...merge.Record) Objects {
 	t.Helper()
 	var o Objects
 	o.apply(Diff(desiredOf(t, records...), Objects{}))
@@ -42,7 +43,7 @@ func existingOf(t *testing.T, records ...Record) Objects {
 	if o.Service != nil {
 		o.Service.Spec.ClusterIP, o.Service.Spec.ClusterIPs = "10.96.0.9", []string{"10.96.0.9"}
 		o.Service.Spec.Ports[0].TargetPort.IntVal = 80
-		o.Service.Spec.InternalTrafficPolicy = ptr(corev1.ServiceInternalTrafficPolicyCluster)
+		o.Service.Spec.InternalTrafficPolicy = new(corev1.ServiceInternalTrafficPolicyCluster)
 		o.Service.UID, o.Service.ResourceVersion = "uid-2", "8"
 	}
 	for _, s := range o.Slices {
@@ -222,7 +223,7 @@ func TestTransitionTime(t *testing.T) {
 	desired, existing := desiredOf(t, b), existingOf(t, b)
 	desired.Import.Status.Conditions[0].Message = "new"
 	got := Diff(desired, existing).Status
-	if got == nil || !got.Status.Conditions[0].LastTransitionTime.Equal(ptr(hour(4))) || len(got.Status.Conditions) != 1 {
+	if got == nil || !got.Status.Conditions[0].LastTransitionTime.Equal(new(hour(4))) || len(got.Status.Conditions) != 1 {
 		t.Errorf("status = %+v, want our condition with the time that stands", got)
 	}
 	desired.Import.Status.Conditions[0].Status = "False"
@@ -233,11 +234,11 @@ func TestTransitionTime(t *testing.T) {
 
 // docs/spec/controller.md 5.6: the derived Service, whole, and which families it may have.
 func TestDerivedService(t *testing.T) {
-	r := Merge(shop, []Record{
+	r := merge.Merge(shop, []merge.Record{
 		record("a", 1, ports("/TCP/80/h2c"), families(v6, v4), clientIP(9), policy("Local"), distribution("PreferClose")),
 		record("b", 2, ports("dns/UDP/53"), families(v6, v4), clientIP(9), policy("Local"), distribution("PreferClose")),
-	}, Options{})
-	o, _ := Desired(r, Cluster{Families: []corev1.IPFamily{v4, v6}, ClusterIPs: []string{"10.96.0.9", "fd00::9"}})
+	}, merge.Options{})
+	o, _ := Of(r, Cluster{Families: []corev1.IPFamily{v4, v6}, ClusterIPs: []string{"10.96.0.9", "fd00::9"}})
 	want := `{"kind":"Service","apiVersion":"v1","metadata":{"name":"` + DerivedName("shop", "db") + `","namespace":"shop",` +
 		`"labels":{"app.kubernetes.io/managed-by":"controller.clusterset-dns.io","multicluster.kubernetes.io/service-name":"db"}},` +
 		`"spec":{"ports":[{"name":"tcp-80","protocol":"TCP","appProtocol":"h2c","port":80,"targetPort":0},{"name":"dns","protocol":"UDP","port":53,"targetPort":0}],` +
@@ -253,25 +254,25 @@ func TestDerivedService(t *testing.T) {
 	if named := o.Import.Annotations[broker.AnnotationDerivedService]; named != o.Service.Name {
 		t.Errorf("import names %q, want %s", named, o.Service.Name)
 	}
-	if o, _ := Desired(r, Cluster{Families: []corev1.IPFamily{v4,
+	if o, _ := Of(r, Cluster{Families: []corev1.IPFamily{v4,
 		v6}}); o.Import.Annotations[broker.AnnotationDerivedService] != "" {
 		t.Errorf("import names a Service without addresses: its name may be taken")
 	}
-	if o, _ := Desired(r, Cluster{Families: []corev1.IPFamily{v4}}); fmt.Sprint(o.Service.Spec.IPFamilies) != "[IPv4]" ||
+	if o, _ := Of(r, Cluster{Families: []corev1.IPFamily{v4}}); fmt.Sprint(o.Service.Spec.IPFamilies) != "[IPv4]" ||
 		*o.Service.Spec.IPFamilyPolicy != "SingleStack" {
 		t.Errorf("families = %v, want those of the cluster", o.Service.Spec.IPFamilies)
 	}
-	v6only := Merge(shop, []Record{record("a", 1, families(v6))}, Options{})
-	if o, _ := Desired(v6only, Cluster{Families: []corev1.IPFamily{v4}}); o.Service != nil ||
+	v6only := merge.Merge(shop, []merge.Record{record("a", 1, families(v6))}, merge.Options{})
+	if o, _ := Of(v6only, Cluster{Families: []corev1.IPFamily{v4}}); o.Service != nil ||
 		len(v6only.Families([]corev1.IPFamily{v4})) > 0 {
 		t.Errorf("Service = %+v in a cluster without IPv6, want none", o.Service)
 	}
-	for name, r := range map[string]Result{
-		"headless": Merge(shop, []Record{record("a", 1, headless)}, Options{}),
-		"none":     Merge(shop, []Record{record("a", 1)}, Options{VIP: NoVIP}),
-		"no ports": Merge(shop, []Record{record("a", 1, ports())}, Options{}),
+	for name, r := range map[string]merge.Result{
+		"headless": merge.Merge(shop, []merge.Record{record("a", 1, headless)}, merge.Options{}),
+		"none":     merge.Merge(shop, []merge.Record{record("a", 1)}, merge.Options{VIP: merge.NoVIP}),
+		"no ports": merge.Merge(shop, []merge.Record{record("a", 1, ports())}, merge.Options{}),
 	} {
-		if o, _ := Desired(r, Cluster{Families: []corev1.IPFamily{v4}}); o.Service != nil ||
+		if o, _ := Of(r, Cluster{Families: []corev1.IPFamily{v4}}); o.Service != nil ||
 			o.Import.Annotations[broker.AnnotationDerivedService] != "" {
 			t.Errorf("%s: Service = %+v, import has %v, want none", name, o.Service, o.Import.Annotations)
 		}
@@ -281,12 +282,14 @@ func TestDerivedService(t *testing.T) {
 // docs/spec/controller.md 5.7: a Service carries the clusterset IPs of the families that this cluster has, as addresses
 // of a load balancer that no cloud makes.
 func TestRoutedService(t *testing.T) {
-	of := func(ip string) Result {
-		o := Options{VIP: CIDR, VIPs: VIPs{Pools: pools(), Claims: claims("a "+ip+" 1", "a fd17:87d8:f436::1 1")}}
-		return Merge(shop, []Record{record("a", 1, ports("/TCP/80", "dns/UDP/53"), families(v6, v4), vip(true))}, o)
+	of := func(ip string) merge.Result {
+		o := merge.Options{VIP: merge.CIDR, VIPs: merge.VIPs{Pools: pools()}}
+		o.VIPs.Claims = claims("a "+ip+" 1", "a fd17:87d8:f436::1 1")
+		exported := record("a", 1, ports("/TCP/80", "dns/UDP/53"), families(v6, v4), vip(true))
+		return merge.Merge(shop, []merge.Record{exported}, o)
 	}
 	both := Cluster{Families: []corev1.IPFamily{v4, v6}, ClusterIPs: []string{"fd00::9", "10.96.0.9"}}
-	made, _ := Desired(of("243.0.0.1"), both)
+	made, _ := Of(of("243.0.0.1"), both)
 	want := `{"ports":[{"name":"tcp-80","protocol":"TCP","port":80,"targetPort":0},{"name":"dns","protocol":"UDP","port":53,"targetPort":0}],` +
 		`"type":"LoadBalancer","sessionAffinity":"None","externalTrafficPolicy":"Cluster","ipFamilies":["IPv6","IPv4"],"ipFamilyPolicy":"RequireDualStack",` +
 		`"allocateLoadBalancerNodePorts":false,"loadBalancerClass":"clusterset-dns.io/vip"}`
@@ -302,7 +305,7 @@ func TestRoutedService(t *testing.T) {
 		t.Errorf("import has %v and %v, want the clusterset IPs and the name of the Service", made.Import.Spec.IPs,
 			made.Import.Annotations)
 	}
-	single, _ := Desired(of("243.0.0.1"), Cluster{Families: []corev1.IPFamily{v4}})
+	single, _ := Of(of("243.0.0.1"), Cluster{Families: []corev1.IPFamily{v4}})
 	if got, want := ingress(single.Service), `[{"ip":"243.0.0.1","ipMode":"VIP"}]`; got != want {
 		t.Errorf("ingress = %s in a cluster without IPv6, want %s", got, want)
 	}
@@ -318,7 +321,7 @@ func TestRoutedService(t *testing.T) {
 	if got := Diff(made, existing); !got.Empty() {
 		t.Errorf("again: %s, want nothing", written(got))
 	}
-	other, _ := Desired(of("243.0.0.2"), both)
+	other, _ := Of(of("243.0.0.2"), both)
 	if got := written(Diff(other, existing)); got != "+ ~i - service status" {
 		t.Errorf("another address: %s, want the import and the status of the Service", got)
 	}
@@ -327,24 +330,25 @@ func TestRoutedService(t *testing.T) {
 		t.Errorf("drift: %s, want the Service", got)
 	}
 	taken := existing.Service.DeepCopy()
-	taken.Spec.LoadBalancerClass = ptr("someone.example/lb")
+	taken.Spec.LoadBalancerClass = new("someone.example/lb")
 	if got := written(Diff(Objects{Service: made.Service}, Objects{Service: taken})); got != "+s ~ -s" {
 		t.Errorf("another class: %s, want the Service made anew, as its class cannot change", got)
 	}
-	plain, _ := Desired(Merge(shop, []Record{record("a", 1, ports("/TCP/80", "dns/UDP/53"), families(v6, v4))},
-		Options{}), both)
+	plain, _ := Of(merge.Merge(shop, []merge.Record{record("a", 1, ports("/TCP/80", "dns/UDP/53"), families(v6, v4))},
+		merge.Options{}), both)
 	if got := Diff(Objects{Service: made.Service}, Objects{Service: plain.Service}); got.Update.Service == nil ||
 		got.Delete.Service != nil {
 		t.Errorf("another type: %s, want the Service to be changed in place", written(got))
 	}
 	both.Unrouted = true
-	if kept, _ := Desired(of("243.0.0.1"), both); fmt.Sprint(kept.Import.Spec.IPs) != "[fd00::9 10.96.0.9]" ||
+	if kept, _ := Of(of("243.0.0.1"), both); fmt.Sprint(kept.Import.Spec.IPs) != "[fd00::9 10.96.0.9]" ||
 		kept.Import.Annotations[broker.AnnotationAllocatedBy] != "" ||
 		ingress(kept.Service) != ingress(made.Service) {
 		t.Errorf("import = %+v, Service = %+v; want the cluster IPs until the Service carries the clusterset IPs",
 			kept.Import, kept.Service)
 	}
-	if o, _ := Desired(Merge(shop, []Record{record("a", 1)}, Options{VIP: CIDR}), both); o.Service != nil {
+	without := merge.Merge(shop, []merge.Record{record("a", 1)}, merge.Options{VIP: merge.CIDR})
+	if o, _ := Of(without, both); o.Service != nil {
 		t.Errorf("Service = %+v of an import without clusterset IPs, want none", o.Service)
 	}
 }
@@ -382,19 +386,19 @@ func TestDerivedServiceIsPutRight(t *testing.T) {
 // The primary family of a Service cannot change, so another order is no reason to write it or make it anew.
 func TestPrimaryFamilyStays(t *testing.T) {
 	both := Cluster{Families: []corev1.IPFamily{v4, v6}}
-	first, _ := Desired(Merge(shop, []Record{record("a", 1, families(v4, v6))}, Options{}), both)
-	second, _ := Desired(Merge(shop, []Record{record("a", 1, families(v6, v4))}, Options{}), both)
+	first, _ := Of(merge.Merge(shop, []merge.Record{record("a", 1, families(v4, v6))}, merge.Options{}), both)
+	second, _ := Of(merge.Merge(shop, []merge.Record{record("a", 1, families(v6, v4))}, merge.Options{}), both)
 	if got := Diff(Objects{Service: second.Service}, Objects{Service: first.Service}); !got.Empty() {
 		t.Errorf("changes = %s, families %v, want none", written(got), got.Update.Service.Spec.IPFamilies)
 	}
-	more, _ := Desired(Merge(shop, []Record{record("a", 1, families(v6, v4))}, Options{}), both)
+	more, _ := Of(merge.Merge(shop, []merge.Record{record("a", 1, families(v6, v4))}, merge.Options{}), both)
 	single := first.Service.DeepCopy()
-	single.Spec.IPFamilies, single.Spec.IPFamilyPolicy = []corev1.IPFamily{v4}, ptr(corev1.IPFamilyPolicySingleStack)
+	single.Spec.IPFamilies, single.Spec.IPFamilyPolicy = []corev1.IPFamily{v4}, new(corev1.IPFamilyPolicySingleStack)
 	got := Diff(Objects{Service: more.Service}, Objects{Service: single})
 	if got.Update.Service == nil || fmt.Sprint(got.Update.Service.Spec.IPFamilies) != "[IPv4 IPv6]" {
 		t.Errorf("changes = %s, want an update to IPv4 and IPv6", written(got))
 	}
-	other, _ := Desired(Merge(shop, []Record{record("a", 1, families(v6))}, Options{}), both)
+	other, _ := Of(merge.Merge(shop, []merge.Record{record("a", 1, families(v6))}, merge.Options{}), both)
 	got = Diff(other, Objects{Import: other.Import, Service: single})
 	if got.Update.Service == nil || fmt.Sprintf("%v %s", got.Update.Service.Spec.IPFamilies,
 		*got.Update.Service.Spec.IPFamilyPolicy) != "[IPv4 IPv6] RequireDualStack" {

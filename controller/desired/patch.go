@@ -1,4 +1,4 @@
-package merge
+package desired
 
 import (
 	"encoding/json"
@@ -39,7 +39,7 @@ func Patch(update, existing metav1.Object) []byte {
 	case *discoveryv1.EndpointSlice:
 		patch["ports"], patch["endpoints"] = u.Ports, append([]discoveryv1.Endpoint{}, u.Endpoints...)
 	default:
-		panic("merge: Patch wants an import, a Service or a slice")
+		panic("desired: Patch wants an import, a Service or a slice")
 	}
 	if _, slice := update.(*discoveryv1.EndpointSlice); !slice {
 		owned := ownedKeys(existing.GetManagedFields())
@@ -58,7 +58,7 @@ func Patch(update, existing metav1.Object) []byte {
 func fields(spec any, names []string) map[string]json.RawMessage {
 	var set map[string]json.RawMessage
 	if err := json.Unmarshal(encode(spec), &set); err != nil {
-		panic("merge: a spec is no JSON object: " + err.Error())
+		panic("desired: a spec is no JSON object: " + err.Error())
 	}
 	all := make(map[string]json.RawMessage, len(names))
 	for _, name := range names {

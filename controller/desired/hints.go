@@ -1,8 +1,9 @@
-package merge
+package desired
 
 import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/utils/ptr"
 )
 
 // SetHints gives the endpoints of imported slices the hints that a traffic distribution asks for: that of their own
@@ -14,7 +15,7 @@ import (
 // change its slice, and kube-proxy uses the hints for nodes as soon as it sees no other cluster.
 func SetHints(distribution *string, imported []*discoveryv1.EndpointSlice) {
 	var nodes bool
-	switch deref(distribution) {
+	switch ptr.Deref(distribution, "") {
 	case corev1.ServiceTrafficDistributionPreferClose, corev1.ServiceTrafficDistributionPreferSameZone:
 	case corev1.ServiceTrafficDistributionPreferSameNode:
 		nodes = true

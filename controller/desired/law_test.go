@@ -1,0 +1,230 @@
+package desired
+
+import (
+	"cmp"
+	"encoding/json"
+	"net/netip"
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/wellknown"
+	"github.com/clusterset-dns/clusterset/controller/merge"
+	"github.com/clusterset-dns/clusterset/test/harness/tier"
+)
+
+// A clusterset is what a member of the clusterset sees, and what it has written for it.
+type clusterset struct {
+	records  map[string]merge.Record
+	sources  map[string][]*discoveryv1.EndpointSlice
+	existing Objects
+}
+
+// step applies one operation of a cluster and lets the importer catch up, as in docs/spec/controller.md 10.2: compare,
+// then write.
+func (w *clusterset) step(t *testing.T, cluster string, op operation, o merge.Options) {
+	t.Helper()
+	w.records[cluster], w.sources[cluster] = op.record, op.slices
+	if op.unexport {
+		delete(w.records, cluster)
+		delete(w.sources, cluster)
+	}
+	desired := w.desired(o)
+	w.existing.apply(Diff(desired, w.existing))
+	if again := Diff(desired, w.existing); !again.Empty() {
+		t.Fatalf("after its own changes the diff is %s, want none", mustJSON(t, again))
+	}
+}
+
+func (w *clusterset) desired(o merge.Options) Objects {
+	var records []merge.Record
+	c := Cluster{Families: []corev1.IPFamily{v4, v6}}
+	for cluster, r := range w.records { // in any order
+		records = append(records, r)
+		c.Sources = append(c.Sources, Source{
+			Cluster: cluster, Slices: w.sources[cluster], Local: cluster == "a",
+			Declared: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")},
+		})
+	}
+	desired, _ := Of(merge.Merge(shop, records, o), c)
+	return desired
+}
+
+// An operation is what one cluster does to its export.
+type operation struct {
+	unexport bool
+	record   merge.Record
+	slices   []*discoveryv1.EndpointSlice
+}
+
+// Any interleaving of 200 operations of 5 clusters ends in the same bytes: nothing that was there before is left over.
+func TestAnyInterleavingEndsInTheSameBytes(t *testing.T) {
+	for seed := range uint64(tier.Size(3, 10)) {
+		g := newGenerator(seed)
+		o := g.options()
+		todo := map[string][]operation{}
+		for _, cluster := range clusters {
+			for range 200 / len(clusters) {
+				todo[cluster] = append(todo[cluster], operation{
+					unexport: g.IntN(4) == 0, record: g.record(cluster), slices: g.slices(cluster),
+				})
+			}
+		}
+		var want string
+		for round := range 6 {
+			w := clusterset{records: map[string]merge.Record{}, sources: map[string][]*discoveryv1.EndpointSlice{}}
+			next := map[string]int{}
+			for _, cluster := range g.interleaving() {
+				w.step(t, cluster, todo[cluster][next[cluster]], o)
+				next[cluster]++
+			}
+			got, direct := stripped(t, w.existing), stripped(t, w.desired(o))
+			if round == 0 {
+				want = got
+			}
+			if got != want {
+				t.Fatalf("seed %d: %s\nin another interleaving %s", seed, want, got)
+			}
+			if direct != got {
+				t.Fatalf("seed %d: %s\nmade at once %s", seed, got, direct)
+			}
+		}
+	}
+}
+
+// interleaving returns the cluster of each of 200 operations.
+func (g generator) interleaving() []string {
+	turns := slices.Repeat(clusters, 200/len(clusters))
+	g.Shuffle(len(turns), func(i, j int) { turns[i], turns[j] = turns[j], turns[i] })
+	return turns
+}
+
+// stripped shows objects without what only an API server fills in.
+func stripped(t *testing.T, o Objects) string {
+	t.Helper()
+	strip := func(m metav1.Object) {
+		m.SetUID("")
+		m.SetResourceVersion("")
+		m.SetManagedFields(nil)
+	}
+	if o.Import != nil {
+		o.Import = o.Import.DeepCopy()
+		strip(o.Import)
+	}
+	if o.Service != nil {
+		o.Service = o.Service.DeepCopy()
+		strip(o.Service)
+		// They are a matter of history, too: the primary family of a Service cannot change.
+		o.Service.Spec.IPFamilies, o.Service.Spec.IPFamilyPolicy = nil, nil
+	}
+	var list []*discoveryv1.EndpointSlice
+	for _, s := range o.Slices {
+		s = s.DeepCopy()
+		strip(s)
+		list = append(list, s)
+	}
+	slices.SortFunc(list, func(a, b *discoveryv1.EndpointSlice) int { return cmp.Compare(a.Name, b.Name) })
+	o.Slices = list
+	return mustJSON(t, o)
+}
+
+// apply does to objects what an API server does by server-side apply, with one field manager.
+func (o *Objects) apply(c Changes) {
+	if c.Delete.Import != nil {
+		o.Import = nil
+	}
+	if c.Delete.Service != nil {
+		o.Service = nil
+	}
+	o.Slices = slices.DeleteFunc(o.Slices, func(s *discoveryv1.EndpointSlice) bool {
+		return slices.ContainsFunc(c.Delete.Slices, func(d *discoveryv1.EndpointSlice) bool { return d.Name == s.Name })
+	})
+	for _, write := range []Objects{c.Create, c.Update} {
+		if write.Import != nil {
+			o.Import = write.Import.DeepCopy()
+			own(o.Import)
+		}
+		if write.Service != nil {
+			o.Service = write.Service.DeepCopy()
+			own(o.Service)
+		}
+		for _, s := range write.Slices {
+			o.Slices = slices.DeleteFunc(o.Slices, func(e *discoveryv1.EndpointSlice) bool { return e.Name == s.Name })
+			o.Slices = append(o.Slices, s.DeepCopy())
+		}
+	}
+	if c.Status != nil {
+		o.Import.Status = *c.Status.Status.DeepCopy()
+	}
+	if c.ServiceStatus != nil {
+		o.Service.Status = *c.ServiceStatus.Status.DeepCopy()
+	}
+}
+
+// own notes that all labels and annotations were set by us.
+func own(m metav1.Object) {
+	keys := func(m map[string]string) map[string]any {
+		fields := map[string]any{".": map[string]any{}}
+		for key := range m {
+			fields["f:"+key] = map[string]any{}
+		}
+		return fields
+	}
+	text, err := json.Marshal(map[string]any{"f:metadata": map[string]any{
+		"f:labels": keys(m.GetLabels()), "f:annotations": keys(m.GetAnnotations()),
+	}})
+	if err != nil {
+		panic(err)
+	}
+	m.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: wellknown.ManagerImporter,
+		FieldsV1: metav1.NewFieldsV1(string(text))}})
+}
+
+// FuzzSlices decodes anything into records and slices. Whatever it is, nothing panics, and what comes out is no larger
+// than what went in allows.
+func FuzzSlices(f *testing.F) {
+	for seed := range uint64(20) {
+		g := newGenerator(seed)
+		records := g.records()
+		var offered []*discoveryv1.EndpointSlice
+		for _, r := range records {
+			offered = append(offered, g.slices(r.Cluster)...)
+		}
+		f.Add([]byte(mustJSON(f, records)), []byte(mustJSON(f, offered)), uint8(seed))
+	}
+	f.Fuzz(func(t *testing.T, text, offered []byte, seed uint8) {
+		var records []merge.Record
+		var list []*discoveryv1.EndpointSlice
+		_ = json.Unmarshal(text, &records) // as far as it goes
+		_ = json.Unmarshal(offered, &list)
+		r := merge.Merge(shop, records, newGenerator(uint64(seed)).options())
+		for _, m := range r.Members {
+			imported, rejected := Slices(r, Source{Cluster: m.Cluster, Slices: list,
+				Declared: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}})
+			checkImported(t, imported)
+			if len(imported) > len(list) || len(rejected) > 5*len(list) {
+				t.Fatalf("%d imported and %d rejected of %d slices", len(imported), len(rejected), len(list))
+			}
+		}
+	})
+}
+
+func checkImported(t *testing.T, imported []*discoveryv1.EndpointSlice) {
+	t.Helper()
+	for _, s := range imported {
+		if len(s.Endpoints) > broker.MaxEndpoints || len(s.Ports) > broker.MaxPorts || s.Namespace != shop.Namespace {
+			t.Fatalf("slice %s/%s with %d endpoints and %d ports", s.Namespace, s.Name, len(s.Endpoints), len(s.Ports))
+		}
+		for _, e := range s.Endpoints {
+			for _, text := range e.Addresses {
+				if addr := netip.MustParseAddr(text); !netip.MustParsePrefix("10.0.0.0/8").Contains(addr) {
+					t.Fatalf("address %s was imported", addr)
+				}
+			}
+		}
+	}
+}
