@@ -224,30 +224,18 @@ func (p planner) selectable(in inputs, r merge.Result) map[string]map[string]str
 // (docs/spec/controller.md 9).
 func (p planner) acceptedRecords(in inputs, records []merge.Record,
 	rejected *[]merge.Rejection) (accepted []merge.Record, again time.Duration) {
-	policy := p.policy.Of(in.namespace)
-	var wait time.Duration
 	for _, r := range records {
-		var why merge.Rejection
-		switch {
-		case policy == export.Allowed && apibroker.SourceAllowed(in.namespace, r.Cluster):
-			if r.Cluster != p.clusterID {
-				why, wait = p.beyondLimit(in, r)
-				if wait > 0 && (again == 0 || wait < again) {
-					again = wait
-				}
+		takes, why := p.takes(in, r.Cluster)
+		if takes && r.Cluster != p.clusterID {
+			var wait time.Duration
+			if why, wait = p.beyondLimit(in, r); wait > 0 && (again == 0 || wait < again) {
+				again = wait
 			}
-			if why.Reason == "" {
-				accepted = append(accepted, r)
-			}
-		case policy == export.Allowed:
-			why = merge.Rejection{Reason: merge.NotTaken, Detail: fmt.Sprintf(
-				"namespace %s: want a cluster that its annotation %s names",
-				in.service.Namespace, apibroker.AnnotationAllowedSources)}
-		case policy == export.NotAllowed && !p.policy.LeftOut(in.service.Namespace):
-			why = merge.Rejection{Reason: merge.NotTaken, Code: reason.NamespaceExcluded,
-				Detail: fmt.Sprintf("namespace %s: want one that takes part", in.service.Namespace)}
 		}
-		if why.Reason != "" && r.Cluster != p.clusterID {
+		switch {
+		case takes && why.Reason == "":
+			accepted = append(accepted, r)
+		case why.Reason != "" && r.Cluster != p.clusterID:
 			why.Cluster, why.Object = r.Cluster, apibroker.RecordName(in.service.Namespace, in.service.Name)
 			*rejected = append(*rejected, why)
 		}
@@ -259,6 +247,22 @@ func (p planner) acceptedRecords(in inputs, records []merge.Record,
 	return accepted, again
 }
 
+// takes reports whether the namespace takes exports of a cluster, and the reason to report if not.
+func (p planner) takes(in inputs, cluster string) (bool, merge.Rejection) {
+	switch policy := p.policy.Of(in.namespace); {
+	case policy == export.Allowed && apibroker.SourceAllowed(in.namespace, cluster):
+		return true, merge.Rejection{}
+	case policy == export.Allowed:
+		return false, merge.Rejection{Reason: merge.NotTaken, Detail: fmt.Sprintf(
+			"namespace %s: want a cluster that its annotation %s names",
+			in.service.Namespace, apibroker.AnnotationAllowedSources)}
+	case policy == export.NotAllowed && !p.policy.LeftOut(in.service.Namespace):
+		return false, merge.Rejection{Reason: merge.NotTaken, Code: reason.NamespaceExcluded,
+			Detail: fmt.Sprintf("namespace %s: want one that takes part", in.service.Namespace)}
+	}
+	return false, merge.Rejection{}
+}
+
 // taken drops unknown shares that would freeze the import for nothing: those of clusters that the namespace no longer
 // accepts, and, if others export the service, those of clusters without any endpoint that counts. Known shares are
 // rejected by their records.
@@ -268,7 +272,7 @@ func (p planner) taken(in inputs, shares map[string]share) map[string]share {
 		others = others || !s.unknown
 	}
 	maps.DeleteFunc(shares, func(cluster string, s share) bool {
-		accepted := p.policy.Of(in.namespace) == export.Allowed && apibroker.SourceAllowed(in.namespace, cluster)
+		accepted, _ := p.takes(in, cluster)
 		return s.unknown && (!accepted || others && in.silent.Part(cluster) == liveness.Nothing)
 	})
 	return shares
