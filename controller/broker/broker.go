@@ -22,7 +22,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -91,6 +90,8 @@ type Handlers struct {
 // the broker is away with what was known last. Nobody acts on objects that the broker lost, or has in an older copy
 // (package protocol). The overlays add this member's own writes to the caches, until the watch has delivered them.
 type Broker struct {
+	Aggregates *Aggregates
+
 	cfg      Config
 	handlers Handlers // set before Run; each is a function
 	client   *apiserver.Client
@@ -113,7 +114,6 @@ type Broker struct {
 	memory     *memory
 	// undecodable has a value when an object was found that does not decode; capacity 1.
 	undecodable chan struct{}
-	noImports   sync.Once // logs that the broker has no ServiceImports
 }
 
 // New makes a Broker without contacting it.
@@ -126,6 +126,7 @@ func New(cfg Config) (*Broker, error) {
 	cfg.Log = cmp.Or(cfg.Log, logging.Discard)
 	cfg.Barrier = cmp.Or(cfg.Barrier, &logging.Barrier{})
 	b := &Broker{cfg: cfg, client: client, handlers: Handlers{}.complete(), undecodable: make(chan struct{}, 1)}
+	b.Aggregates = &Aggregates{client: client, namespace: cfg.Namespace, log: cfg.Log}
 	b.removal.wake = make(chan struct{}, 1)
 	b.heartbeats.seen = make(map[string]renewal)
 	b.memory = newMemory(cfg.Noted)

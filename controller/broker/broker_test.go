@@ -951,18 +951,18 @@ func testView(t *testing.T, a admin) {
 		},
 		Status: mcsv1beta1.ServiceImportStatus{Clusters: []mcsv1beta1.ClusterStatus{{Cluster: "east"}}},
 	}
-	must(t, l.ApplyImport(t.Context(), imp)) // without the CRD nothing happens
+	must(t, l.Aggregates.Apply(t.Context(), imp)) // without the CRD nothing happens
 	must(t, a.cp.InstallCRDs(t.Context(), mcscrd.ServiceImportCRD))
-	must(t, l.ApplyImport(t.Context(), imp))
-	views, err := l.OwnImports(t.Context())
+	must(t, l.Aggregates.Apply(t.Context(), imp))
+	views, err := l.Aggregates.List(t.Context())
 	must(t, err)
 	if v := views[db]; len(views) != 1 || v == nil || v.Namespace != namespaceOf("east") || v.Name != "db.shop" ||
 		len(v.Status.Clusters) != 1 {
 		t.Errorf("views = %v, want one of db with its status", views)
 	}
-	must(t, l.DeleteImport(t.Context(), views[db]))
-	must(t, l.DeleteImport(t.Context(), imp))
-	if views, err = l.OwnImports(t.Context()); err != nil || len(views) != 0 {
+	must(t, l.Aggregates.Delete(t.Context(), views[db]))
+	must(t, l.Aggregates.Delete(t.Context(), imp))
+	if views, err = l.Aggregates.List(t.Context()); err != nil || len(views) != 0 {
 		t.Errorf("views = %v, %v, want none", views, err)
 	}
 }

@@ -12,8 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
@@ -182,68 +180,4 @@ func (b *Broker) Token(ctx context.Context, ttl time.Duration, audiences ...stri
 		return "", time.Time{}, fmt.Errorf("broker: %w", err)
 	}
 	return token, expires, nil
-}
-
-// ApplyImport publishes the merged import of a service for people to read ("aggregate_view"): imp as it is in an
-// importing cluster, under the name of its export record. It is no error if the broker has no ServiceImports; that is
-// logged once.
-func (b *Broker) ApplyImport(ctx context.Context, imp *mcsv1beta1.ServiceImport) error {
-	imp = b.published(imp)
-	status := imp.DeepCopy()
-	err := b.client.Apply(ctx, imp, wellknown.ManagerExporter)
-	if err == nil {
-		err = b.client.Apply(ctx, status, wellknown.ManagerExporter, "status")
-	}
-	return b.imports(err)
-}
-
-// DeleteImport removes what ApplyImport published for the service of imp.
-func (b *Broker) DeleteImport(ctx context.Context, imp *mcsv1beta1.ServiceImport) error {
-	return b.imports(b.client.Delete(ctx, b.published(imp)))
-}
-
-// OwnImports asks the broker for the imports that this member has published, by service.
-func (b *Broker) OwnImports(ctx context.Context) (map[types.NamespacedName]*mcsv1beta1.ServiceImport, error) {
-	list := &mcsv1beta1.ServiceImportList{}
-	selector := broker.LabelManagedBy + "=" + broker.ManagedBy
-	err := b.client.List(ctx, &mcsv1beta1.ServiceImport{}, list, b.cfg.Namespace, selector)
-	if err != nil && !apierrors.IsNotFound(err) {
-		return nil, err
-	}
-	published := make(map[types.NamespacedName]*mcsv1beta1.ServiceImport)
-	for i := range list.Items {
-		if svc, ok := ServiceOf(list.Items[i].Name); ok {
-			published[svc] = &list.Items[i]
-		}
-	}
-	return published, nil
-}
-
-// published returns an import as it is stored on the broker.
-func (b *Broker) published(imp *mcsv1beta1.ServiceImport) *mcsv1beta1.ServiceImport {
-	p := imp.DeepCopy()
-	if imp.Namespace != b.cfg.Namespace {
-		p.Name = broker.RecordName(imp.Namespace, imp.Name)
-		p.UID, p.ResourceVersion, p.OwnerReferences = "", "", nil
-	}
-	p.Namespace = b.cfg.Namespace
-	if p.Labels == nil {
-		p.Labels = make(map[string]string)
-	}
-	p.Labels[broker.LabelManagedBy] = broker.ManagedBy
-	return p
-}
-
-// imports ignores the error of a broker without ServiceImports.
-func (b *Broker) imports(err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case apierrors.IsNotFound(err):
-		b.noImports.Do(func() {
-			b.cfg.Log.Warningf("broker: ServiceImport is not installed there: aggregate_view has no effect")
-		})
-		return nil
-	}
-	return fmt.Errorf("broker: %w", err)
 }

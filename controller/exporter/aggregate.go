@@ -20,6 +20,7 @@ import (
 // this remembers its writes, after one list of the objects of earlier instances.
 type aggregates struct {
 	broker    *broker.Broker
+	imports   *broker.Aggregates
 	clusterID string
 	options   merge.Options
 	enabled   bool
@@ -44,13 +45,13 @@ func (a *aggregates) publish(ctx context.Context, svc types.NamespacedName, own 
 	case want == nil && got == nil:
 		return nil
 	case want == nil:
-		if err := a.broker.DeleteImport(ctx, got); err != nil {
+		if err := a.imports.Delete(ctx, got); err != nil {
 			return err
 		}
 	case got == nil || !sameAggregate(want, got):
 		// A part of it may be written even if the write fails.
 		a.set(svc, &mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: want.Namespace, Name: want.Name}})
-		if err := a.broker.ApplyImport(ctx, want); err != nil {
+		if err := a.imports.Apply(ctx, want); err != nil {
 			return err
 		}
 	}
@@ -66,7 +67,7 @@ func (a *aggregates) list(ctx context.Context) error {
 	if a.listed {
 		return nil
 	}
-	left, err := a.broker.OwnImports(ctx)
+	left, err := a.imports.List(ctx)
 	if err != nil && a.enabled {
 		return err
 	}

@@ -107,8 +107,9 @@ func New(cfg Config) *Exporter {
 		return r.Record, readable
 	}
 	a := &aggregates{
-		broker: cfg.Broker, clusterID: cfg.Membership.Identity.ClusterID, options: cfg.Merge,
-		enabled: cfg.Aggregates, requeue: cfg.Requeue, published: make(map[types.NamespacedName]*mcsv1beta1.ServiceImport),
+		broker: cfg.Broker, imports: cfg.Broker.Aggregates, clusterID: cfg.Membership.Identity.ClusterID,
+		options: cfg.Merge, enabled: cfg.Aggregates, requeue: cfg.Requeue,
+		published: make(map[types.NamespacedName]*mcsv1beta1.ServiceImport),
 	}
 	e := &Exporter{cfg: cfg, own: own, claims: v, aggregate: a, waiting: &waiting{}, failed: &waiting{}, behind: &behind{}}
 	e.inventory = &inventory{
