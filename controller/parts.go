@@ -95,7 +95,8 @@ func newParts(ctx context.Context, cfg Config, guarded guard, own ownCluster) (*
 		Member: m, Broker: b, Identity: id, Original: o, Namespace: link.Namespace, Credential: credential,
 		Freezes: freezes, Metrics: cfg.Metrics, Log: cfg.Log,
 	})
-	p.renewal = &identity.Renewal{Credential: credential, Broker: b, Member: m, Namespace: cfg.Namespace, Log: cfg.Log}
+	p.renewal = &identity.Renewal{Credential: credential, Members: b.Members, Member: m,
+		Namespace: cfg.Namespace, Log: cfg.Log}
 	p.expiry, err = safety.NewExpiry(ctx, safety.ExpiryConfig{
 		Member: m, Broker: b, ClusterID: id.ClusterID, Namespace: cfg.Namespace, Freezes: freezes, TTL: p.ttl,
 		OnExpiry: cfg.OnExpiry, Log: cfg.Log, Barrier: barrier, Requeue: requeue.imports.AddAll,
@@ -107,8 +108,7 @@ func newParts(ctx context.Context, cfg Config, guarded guard, own ownCluster) (*
 	p.exporter = exporter.New(exporter.Config{
 		Member: m, Broker: b, Membership: p.membership, Freezes: freezes, Conditions: conditions, Metrics: cfg.Metrics,
 		Log: cfg.Log, TTL: p.ttl, Namespace: cfg.Namespace, Policy: cfg.policy(), Endpoints: cfg.Endpoints,
-		Merge:            cfg.mergeOptions(),
-		Silent:           func(cluster string) bool { return p.expiry.Result().Silent(cluster) },
+		Merge: cfg.mergeOptions(), Silent: func(cluster string) bool { return p.expiry.Result().Silent(cluster) },
 		LegacyConditions: cfg.LegacyConditions, Aggregates: cfg.AggregateView,
 		RequeueNow: requeue.exportNow, RequeueAll: requeue.exports.AddAll,
 		Requeue: requeue.exportLater, Retry: requeue.exports.AddAfter,
@@ -143,7 +143,7 @@ func (p *parts) blind(since time.Time) string {
 // pace returns how often the heartbeat is renewed, and how long others wait for the next one, with as many members as
 // there are.
 func (p *parts) pace() (renew, ttl time.Duration) {
-	return liveness.Pace(p.cfg.Renew, p.cfg.TTL, p.broker.MemberCount())
+	return liveness.Pace(p.cfg.Renew, p.cfg.TTL, p.broker.Members.Count())
 }
 
 func (p *parts) ttl() time.Duration {

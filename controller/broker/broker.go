@@ -84,34 +84,33 @@ type Handlers struct {
 // change them. All methods may be called by several goroutines, but [Broker.Handle] is called once and before
 // [Broker.Run].
 //
-// Its methods are in files by their job: watch.go (informers to handlers), validate.go (which objects count), read.go
-// and view.go (from the caches), write.go (to the own namespace), state.go (does this cluster belong to the clusterset)
-// and removal.go (was it removed). Reads answer from the caches at any time: before the first list with nothing, while
+// Its parts are fields, for consumers that need no more: Members (which namespace belongs to which cluster), Aggregates
+// (published imports). Its own methods are in files by their job: watch.go (informers to handlers), validate.go (which
+// objects count), read.go and view.go (from the caches), write.go (to the own namespace), state.go (does this cluster
+// belong to the clusterset) and removal.go (was it removed). Reads answer from the caches at any time: before the first list with nothing, while
 // the broker is away with what was known last. Nobody acts on objects that the broker lost, or has in an older copy
 // (package protocol). The overlays add this member's own writes to the caches, until the watch has delivered them.
 type Broker struct {
+	Members    *Members
 	Aggregates *Aggregates
 
+	link
 	cfg      Config
 	handlers Handlers // set before Run; each is a function
 	client   *apiserver.Client
-	set      *apiserver.Set
 
-	namespaces, members, leases cache.SharedIndexInformer
-	records                     cache.SharedIndexInformer
-	slices, inventories         cache.SharedIndexInformer
-	ownRecords                  *apiserver.Overlay[*v1alpha1.ExportedService]
-	ownSlices                   *apiserver.Overlay[*discoveryv1.EndpointSlice]
-	ownInventories              *apiserver.Overlay[*v1alpha1.Inventory]
-	stamps                      stamps // of the own objects
-	newest                      inventories
+	records, slices     cache.SharedIndexInformer
+	inventories, leases cache.SharedIndexInformer
+	ownRecords          *apiserver.Overlay[*v1alpha1.ExportedService]
+	ownSlices           *apiserver.Overlay[*discoveryv1.EndpointSlice]
+	ownInventories      *apiserver.Overlay[*v1alpha1.Inventory]
+	stamps              stamps // of the own objects
+	newest              inventories
 
 	rejections logging.OnChangeOf[string, string] // version and reason, by kind and key of the rejected objects
 	heartbeats heartbeats
-	validity   validity
 	self       string // this process, which renews the heartbeat
 	removal    removal
-	memory     *memory
 	// undecodable has a value when an object was found that does not decode; capacity 1.
 	undecodable chan struct{}
 }
@@ -129,12 +128,15 @@ func New(cfg Config) (*Broker, error) {
 	b.Aggregates = &Aggregates{client: client, namespace: cfg.Namespace, log: cfg.Log}
 	b.removal.wake = make(chan struct{}, 1)
 	b.heartbeats.seen = make(map[string]renewal)
-	b.memory = newMemory(cfg.Noted)
 	b.self = cfg.ClusterID + "/" + rand.String(10)
-	b.set = apiserver.NewSet(apiserver.SetConfig{
+	b.silence, b.set = cfg.Silence, apiserver.NewSet(apiserver.SetConfig{
 		Client: client, Name: "broker", UID: cfg.UID, Interval: b.cfg.Interval, Log: b.cfg.Log,
 		Barrier: b.cfg.Barrier, RolledBack: b.rolledBack,
 	})
+	b.Members = &Members{
+		link: b.link, client: client, namespace: cfg.Namespace, clusterID: cfg.ClusterID, brokerUID: cfg.UID,
+		memory: newMemory(cfg.Noted),
+	}
 	b.follow()
 	return b, nil
 }
@@ -156,14 +158,6 @@ func (h Handlers) complete() Handlers {
 	return h
 }
 
-// The kinds with rejected objects.
-const (
-	kindMember    = "Member"
-	kindRecord    = "ExportedService"
-	kindSlice     = "EndpointSlice"
-	kindInventory = "Inventory"
-)
-
 // follow adds the kinds that are read.
 func (b *Broker) follow() {
 	undecodable := func(*apiserver.Undecodable) {
@@ -172,9 +166,10 @@ func (b *Broker) follow() {
 		default: // a report is due already
 		}
 	}
-	b.namespaces = b.set.Add(&corev1.Namespace{}, apiserver.WatchOptions{Labels: broker.LabelClusterID})
-	b.members = b.set.Add(&v1alpha1.Member{}, apiserver.WatchOptions{
-		Indexers: cache.Indexers{byNamespace: memberNamespace}, Transform: b.memory.complete, Undecodable: undecodable,
+	b.Members.namespaces = b.set.Add(&corev1.Namespace{}, apiserver.WatchOptions{Labels: broker.LabelClusterID})
+	b.Members.members = b.set.Add(&v1alpha1.Member{}, apiserver.WatchOptions{
+		Indexers: cache.Indexers{byNamespace: memberNamespace}, Transform: b.Members.memory.complete,
+		Undecodable: undecodable,
 	})
 	b.records = b.set.Add(&v1alpha1.ExportedService{}, apiserver.WatchOptions{
 		Labels: mcsv1beta1.LabelSourceCluster, Transform: dropUnused, Undecodable: undecodable,
@@ -200,20 +195,8 @@ func (b *Broker) follow() {
 // Close ends the connections. Run must have returned.
 func (b *Broker) Close() { b.client.Close() }
 
-// The watches, for decisions that need some of them.
-var (
-	watchNamespaces  = apiserver.WatchID{Kind: "Namespace"}
-	watchMembers     = apiserver.WatchID{Kind: kindMember}
-	watchRecords     = apiserver.WatchID{Kind: kindRecord}
-	watchSlices      = apiserver.WatchID{Kind: kindSlice}
-	watchInventories = apiserver.WatchID{Kind: kindInventory}
-
-	// synced is what exports and imports need. Heartbeats are no part of it: without them no member expires.
-	synced = []apiserver.WatchID{watchNamespaces, watchMembers, watchRecords, watchSlices, watchInventories}
-)
-
 // Synced reports whether members, their namespaces, records, slices and inventories were listed once.
-func (b *Broker) Synced() bool { return b.set.Synced(synced...) }
+func (b *Broker) Synced() bool { return b.synced() }
 
 // MayExport returns nil if records, slices and inventories can be compared with what the broker has: all are followed,
 // and were listed once. Other watches may fail.
@@ -223,20 +206,6 @@ func (b *Broker) MayExport() error {
 		return err
 	case !b.Synced():
 		return errors.New(b.Waiting())
-	}
-	return nil
-}
-
-// failure returns why one of the watches, or of all, does not follow the broker, nil if all do.
-func (b *Broker) failure(of ...apiserver.WatchID) error {
-	last := b.set.LastContact(of...)
-	switch err := b.set.Err(of...); {
-	case err != nil:
-		return err
-	case last.IsZero():
-		return errors.New("the first list is under way")
-	case time.Since(last) > b.cfg.Silence:
-		return fmt.Errorf("no contact with the broker for %s", time.Since(last).Round(time.Second))
 	}
 	return nil
 }

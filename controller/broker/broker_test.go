@@ -310,7 +310,7 @@ func testRead(t *testing.T, a admin) {
 	if got := l.Services(); !slices.Equal(got, []types.NamespacedName{db, web}) {
 		t.Errorf("services = %v, want db and web", got)
 	}
-	if got := l.Members(); len(got) != 2 || got[0].Name != "east" || got[1].Name != "west" {
+	if got := l.Members.All(); len(got) != 2 || got[0].Name != "east" || got[1].Name != "west" {
 		t.Errorf("members = %v, want east and west", got)
 	}
 	changes := func(svc types.NamespacedName) int { return l.count(func() int { return l.changed[svc] }) }
@@ -329,7 +329,7 @@ func testRead(t *testing.T, a admin) {
 	}
 	urgentAndAltered(t, a, l)
 	members := l.count(func() int { return l.membersChanged })
-	must(t, l.SetStatus(t.Context(), v1alpha1.MemberStatus{Properties: []v1alpha1.Property{{Name: "tier",
+	must(t, l.Members.SetStatus(t.Context(), v1alpha1.MemberStatus{Properties: []v1alpha1.Property{{Name: "tier",
 		Value: "gold"}}}))
 	until.True(t, "other properties of east", func() bool {
 		return l.count(
@@ -402,7 +402,7 @@ func urgentAndAltered(t *testing.T, a admin, l *link) {
 			old := l.OwnInventory(inventory("east", 7, true).Name)
 		return old
 	})
-	if got := l.Entry(l.Member("west"), db); got != (protocol.Entry{Stamp: 8}) {
+	if got := l.Entry(l.Members.Get("west"), db); got != (protocol.Entry{Stamp: 8}) {
 		t.Errorf("entry = %+v, want that of the newest inventory", got)
 	}
 }
@@ -466,10 +466,10 @@ func testWrite(t *testing.T, a admin) {
 	part.Namespace = namespaceOf("east")
 	a.delete(part)
 
-	must(t, l.SetStatus(t.Context(), v1alpha1.MemberStatus{Version: "1.2.3"}))
-	until.True(t, "the status", func() bool { return l.Members()[0].Status.Version == "1.2.3" })
-	version := l.Members()[0].ResourceVersion
-	must(t, l.SetStatus(t.Context(), v1alpha1.MemberStatus{Version: "1.2.3"}))
+	must(t, l.Members.SetStatus(t.Context(), v1alpha1.MemberStatus{Version: "1.2.3"}))
+	until.True(t, "the status", func() bool { return l.Members.All()[0].Status.Version == "1.2.3" })
+	version := l.Members.All()[0].ResourceVersion
+	must(t, l.Members.SetStatus(t.Context(), v1alpha1.MemberStatus{Version: "1.2.3"}))
 	m := &v1alpha1.Member{}
 	must(t, a.c.Get(t.Context(), m, "", "east"))
 	if m.ResourceVersion != version || len(m.Spec.PodCIDRs) != 1 {
@@ -477,7 +477,7 @@ func testWrite(t *testing.T, a admin) {
 	}
 	a.apply(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespaceOf("east"),
 		Name: api.ServiceAccount}})
-	token, expires, err := l.Token(t.Context(), time.Hour)
+	token, expires, err := l.Members.Token(t.Context(), time.Hour)
 	if err != nil || token == "" || time.Until(expires) < 30*time.Minute {
 		t.Errorf("token of %d octets until %s, %v, want one for an hour", len(token), expires, err)
 	}
@@ -708,7 +708,7 @@ func testMalicious(t *testing.T, a admin) {
 		t.Errorf("slices of a stranger = %v, want none", got)
 	}
 	_ = l.Slices(types.NamespacedName{Namespace: "bank", Name: "pay"}, "west")
-	if got := l.Members(); len(got) != 2 {
+	if got := l.Members.All(); len(got) != 2 {
 		t.Errorf("members = %v, want east and west", got)
 	}
 	want := []string{
@@ -746,7 +746,7 @@ func testMalicious(t *testing.T, a admin) {
 	a.apply(thief)
 	until.True(t, "the thief is known", func() bool { return l.count(func() int { return l.membersChanged }) > before })
 	l.awaitRecords(db, "east", "stranger", "west")
-	if got := l.Members(); len(got) != 3 {
+	if got := l.Members.All(); len(got) != 3 {
 		t.Errorf("members = %v, want three", got)
 	}
 	must(t, a.c.Delete(t.Context(), thief))
@@ -1116,7 +1116,7 @@ func markIsLost(t *testing.T, a admin) {
 	t.Helper()
 	a.join("south")
 	l := connect(t, a.cp.Config())
-	until.True(t, "the member", func() bool { return l.Member("south") != nil })
+	until.True(t, "the member", func() bool { return l.Members.Get("south") != nil })
 	annotate := func(key, value string) {
 		t.Helper()
 		ns := namespace("south")
@@ -1128,30 +1128,30 @@ func markIsLost(t *testing.T, a admin) {
 		must(t, a.c.Update(t.Context(), ns))
 	}
 	annotate(api.AnnotationRemoved, "2026-01-01T00:00:00Z")
-	until.True(t, "the mark", func() bool { return l.Removed("south") && len(l.Noted().Removed) == 1 })
-	if _, is := l.Noted().Members["south"]; is {
+	until.True(t, "the mark", func() bool { return l.Members.Removed("south") && len(l.Members.Noted().Removed) == 1 })
+	if _, is := l.Members.Noted().Members["south"]; is {
 		t.Error("a removed member is noted, want that a cluster of its id begins anew")
 	}
 	annotate("", "")
 	without := connect(t, a.cp.Config())
-	until.True(t, "a member for who did not note the mark", func() bool { return without.Member("south") != nil })
+	until.True(t, "a member for who did not note the mark", func() bool { return without.Members.Get("south") != nil })
 	later := connect(t, a.cp.Config(), func(c *broker.Config) {
-		c.ClusterID, c.Namespace, c.Noted = "south", namespaceOf("south"), l.Noted()
+		c.ClusterID, c.Namespace, c.Noted = "south", namespaceOf("south"), l.Members.Noted()
 		c.Noted.Removed["old"] = wellknown.Mark{At: time.Now().Add(-366 * 24 * time.Hour)}
 	})
 	later.awaitState(broker.Expelled)
-	if !l.Removed("south") || l.Member("south") != nil || len(later.Noted().Removed) != 1 {
-		t.Errorf("removed: %t, marks %v; want that it stays, and marks of more than a year ago do not", l.Removed("south"),
-			later.Noted().Removed)
+	if !l.Members.Removed("south") || l.Members.Get("south") != nil || len(later.Members.Noted().Removed) != 1 {
+		t.Errorf("removed: %t, marks %v; want that it stays, and marks of more than a year ago do not",
+			l.Members.Removed("south"), later.Members.Noted().Removed)
 	}
 	annotate(api.AnnotationJoined, "now")
-	until.True(t, "a member by a new join", func() bool { return l.Member("south") != nil })
+	until.True(t, "a member by a new join", func() bool { return l.Members.Get("south") != nil })
 	later.awaitState(broker.Admitted)
 	annotate("", "")
 	until.True(t, "a member on a broker restored to before a removal that a join has undone", func() bool {
 		ns := namespace("south")
 		must(t, a.c.Get(t.Context(), ns, "", ns.Name))
-		return len(ns.Annotations) == 0 && l.Member("south") != nil && len(l.Noted().Removed) == 0
+		return len(ns.Annotations) == 0 && l.Members.Get("south") != nil && len(l.Members.Noted().Removed) == 0
 	})
 	later.awaitState(broker.Admitted)
 	must(t, a.c.Delete(t.Context(), member("south")))
@@ -1170,8 +1170,8 @@ func memberIsOld(t *testing.T, a admin) {
 	await := func(l *link, cidr string, old bool) {
 		t.Helper()
 		until.True(t, "the networks", func() bool {
-			m := l.Member("south")
-			return m != nil && m.Spec.PodCIDRs[0] == cidr && l.HasOlder("south") == old
+			m := l.Members.Get("south")
+			return m != nil && m.Spec.PodCIDRs[0] == cidr && l.Members.HasOlder("south") == old
 		})
 	}
 	write("2", "10.2.0.0/16")
@@ -1179,7 +1179,7 @@ func memberIsOld(t *testing.T, a admin) {
 	write("1", "10.1.0.0/16")
 	await(l, "10.2.0.0/16", true)
 	await(connect(t, a.cp.Config()), "10.1.0.0/16", false)
-	await(connect(t, a.cp.Config(), func(c *broker.Config) { c.Noted = l.Noted() }), "10.2.0.0/16", true)
+	await(connect(t, a.cp.Config(), func(c *broker.Config) { c.Noted = l.Members.Noted() }), "10.2.0.0/16", true)
 	write("3", "10.3.0.0/16")
 	await(l, "10.3.0.0/16", false)
 	write("3", "10.4.0.0/16") // by hand
@@ -1189,11 +1189,11 @@ func memberIsOld(t *testing.T, a admin) {
 	unknown.Spec.Protocol = api.Protocol + 1
 	a.apply(unknown, record("south", svc))
 	until.True(t, "a rejection of another protocol", func() bool {
-		return l.Member("south") == nil && len(l.Records(svc)) == 0 && l.count(func() int {
+		return l.Members.Get("south") == nil && len(l.Records(svc)) == 0 && l.count(func() int {
 			return strings.Count(fmt.Sprint(l.rejected), "new.shop cluster_id Member south: protocol 2")
 		}) > 0
 	})
-	if l.Removed("south") {
+	if l.Members.Removed("south") {
 		t.Error("a member of another protocol counts as removed")
 	}
 	must(t, a.c.Delete(t.Context(), member("south")))

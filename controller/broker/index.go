@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -127,3 +128,28 @@ func ServiceOf(record string) (types.NamespacedName, bool) {
 }
 
 func recordOf(svc types.NamespacedName) string { return broker.RecordName(svc.Namespace, svc.Name) }
+
+// indexed returns the objects that an index has under value.
+func indexed[T any](informer cache.SharedIndexInformer, index, value string) []T {
+	items, err := informer.GetIndexer().ByIndex(index, value)
+	if err != nil {
+		panic("broker: " + err.Error())
+	}
+	objects := make([]T, len(items))
+	for i, item := range items {
+		objects[i] = item.(T)
+	}
+	return objects
+}
+
+func has(informer cache.SharedIndexInformer, index, value string) bool {
+	keys, err := informer.GetIndexer().IndexKeys(index, value)
+	return err == nil && len(keys) > 0
+}
+
+func sorted(services []types.NamespacedName) []types.NamespacedName {
+	slices.SortFunc(services, func(a, b types.NamespacedName) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	return slices.Compact(services)
+}

@@ -55,7 +55,7 @@ func (b *Broker) part(m *v1alpha1.Member, svc types.NamespacedName) *v1alpha1.In
 
 // vips returns the pools, and the claims of all members for a service. records are those of the service.
 func (b *Broker) vips(svc types.NamespacedName, networks merge.VIPNetworks, records []merge.Record) merge.VIPs {
-	members := b.Members()
+	members := b.Members.All()
 	v := merge.VIPs{Pools: merge.Pools(members, networks), Stamps: make(map[string]int64)}
 	for i := range members {
 		m := &members[i]
@@ -66,7 +66,7 @@ func (b *Broker) vips(svc types.NamespacedName, networks merge.VIPNetworks, reco
 		v.Stamps[m.Name] = part.Spec.Stamp
 		if listed, _ := listedIn(part, svc); len(listed.Claims) > 0 {
 			of := merge.Claim{Address: merge.Address{Cluster: m.Name, Stamp: part.Spec.Stamp}}
-			if _, since, err := b.memberOf(m.Spec.Namespace); err == nil {
+			if _, since, err := b.Members.memberOf(m.Spec.Namespace); err == nil {
 				of.Admitted = since
 			}
 			if at := slices.IndexFunc(records, func(r merge.Record) bool { return r.Cluster == m.Name }); at >= 0 {

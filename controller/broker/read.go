@@ -5,14 +5,11 @@ import (
 	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
-	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/controller/liveness"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/controller/protocol"
@@ -51,7 +48,7 @@ func (b *Broker) Replace(records []merge.Record, own *v1alpha1.ExportedService) 
 // Slices returns the slices of a service from one member, sorted by name. Their names and labels agree with their
 // namespace; their contents are not validated.
 func (b *Broker) Slices(svc types.NamespacedName, cluster string) []*discoveryv1.EndpointSlice {
-	m := b.Member(cluster)
+	m := b.Members.Get(cluster)
 	if m == nil {
 		return nil
 	}
@@ -129,78 +126,18 @@ func (b *Broker) OwnServices() []types.NamespacedName {
 	return sorted(services)
 }
 
-// Members returns the members with a broker namespace that has their id, sorted by id.
-func (b *Broker) Members() []v1alpha1.Member {
-	stored := b.stored()
-	members := make([]v1alpha1.Member, len(stored))
-	for i, m := range stored {
-		members[i] = *m
-	}
-	slices.SortFunc(members, func(a, b v1alpha1.Member) int { return cmp.Compare(a.Name, b.Name) })
-	return members
-}
-
-// stored returns [Broker.Members] as the cache has them, in any order.
-func (b *Broker) stored() (members []*v1alpha1.Member) {
-	for _, item := range b.members.GetStore().List() {
-		if m := item.(*v1alpha1.Member); b.isMember(m) {
-			members = append(members, m)
-		}
-	}
-	return members
-}
-
-// MemberCount returns how many Members the broker has, valid or not.
-func (b *Broker) MemberCount() int { return len(b.members.GetStore().ListKeys()) }
-
-// Member returns the member with this id among [Broker.Members], or nil.
-func (b *Broker) Member(id string) *v1alpha1.Member {
-	item, ok, _ := b.members.GetStore().GetByKey(id)
-	if !ok || !b.isMember(item.(*v1alpha1.Member)) {
-		return nil
-	}
-	return item.(*v1alpha1.Member)
-}
-
-// Removed reports whether an administrator took a cluster out of the clusterset, and it did not join again.
-func (b *Broker) Removed(id string) bool {
-	return b.Member(id) == nil && slices.ContainsFunc(b.namespaces.GetStore().List(), func(item any) bool {
-		ns := item.(*corev1.Namespace)
-		return ns.Labels[broker.LabelClusterID] == id && b.memory.removed(ns)
-	})
-}
-
-// RemovedAmong returns the clusters of addresses that were removed.
-func (b *Broker) RemovedAmong(all []merge.Address) (removed []string) {
-	for _, a := range all {
-		if b.Removed(a.Cluster) {
-			removed = append(removed, a.Cluster)
-		}
-	}
-	return removed
-}
-
 // Selectable returns the ClusterProperties of all members by their ids, which decide which clusters the exports of
 // records reach; nil if all of them reach all.
 func (b *Broker) Selectable(records []merge.Record) map[string]map[string]string {
 	if !merge.Restricted(records) {
 		return nil
 	}
-	return b.properties()
-}
-
-// properties returns the ClusterProperties of all members by their ids.
-func (b *Broker) properties() map[string]map[string]string {
-	properties := make(map[string]map[string]string)
-	for _, m := range b.Members() {
-		properties[m.Name], _ = m.Status.ValidProperties() // the watch reports the others
-	}
-	return properties
+	return b.Members.properties()
 }
 
 // Offered returns the number of exports of this member that reach each member, by id. Only accepted records count.
 func (b *Broker) Offered() map[string]int {
-	own := b.Member(b.cfg.ClusterID)
+	own := b.Members.Get(b.cfg.ClusterID)
 	if own == nil {
 		return nil
 	}
@@ -210,12 +147,12 @@ func (b *Broker) Offered() map[string]int {
 			records = append(records, record)
 		}
 	}
-	return merge.Offered(records, b.properties())
+	return merge.Offered(records, b.Members.properties())
 }
 
 // RecordsOf returns how many export records a member has, accepted or not.
 func (b *Broker) RecordsOf(cluster string) int {
-	if m := b.Member(cluster); m != nil {
+	if m := b.Members.Get(cluster); m != nil {
 		return b.RecordsIn(m.Spec.Namespace)
 	}
 	return 0
@@ -230,32 +167,10 @@ func (b *Broker) RecordsIn(namespace string) int {
 // RecordCounts returns how many export records each member has, accepted or not, by id.
 func (b *Broker) RecordCounts() map[string]int {
 	counts := make(map[string]int)
-	for _, m := range b.Members() {
+	for _, m := range b.Members.All() {
 		counts[m.Name] = b.RecordsOf(m.Name)
 	}
 	return counts
-}
-
-// HasOlder reports whether the Member of a cluster on the broker is older than the noted one, as after a restore. The
-// noted networks still count.
-func (b *Broker) HasOlder(clusterID string) bool {
-	m := b.Member(clusterID)
-	return m != nil && b.memory.older(m)
-}
-
-// NotedChanges counts the changes of [Broker.Noted].
-func (b *Broker) NotedChanges() int { return b.memory.changed() }
-
-// Noted returns the note for the next process.
-func (b *Broker) Noted() wellknown.Noted {
-	n := b.memory.noted()
-	n.Broker = b.cfg.UID
-	return n
-}
-
-func (b *Broker) isMember(m *v1alpha1.Member) bool {
-	id, _, err := b.memberOf(m.Spec.Namespace)
-	return err == nil && id == m.Name
 }
 
 // Liveness returns the known heartbeats of all members, sorted by id, for package liveness.
@@ -271,7 +186,7 @@ func (b *Broker) Liveness() []liveness.Member {
 
 // renewals returns the last renewal of every member, by id.
 func (b *Broker) renewals() map[string]renewal {
-	members := b.stored()
+	members := b.Members.stored()
 	b.heartbeats.mu.Lock()
 	defer b.heartbeats.mu.Unlock()
 	all := make(map[string]renewal, len(members))
@@ -289,29 +204,4 @@ func (b *Broker) Echo() time.Time { return b.heartbeats.lastEcho() }
 // process wrote before a time.
 func (b *Broker) Delivered(before time.Time) bool {
 	return b.ownRecords.Seen(before) && b.ownSlices.Seen(before) && b.ownInventories.Seen(before)
-}
-
-// indexed returns the objects that an index has under value.
-func indexed[T any](informer cache.SharedIndexInformer, index, value string) []T {
-	items, err := informer.GetIndexer().ByIndex(index, value)
-	if err != nil {
-		panic("broker: " + err.Error())
-	}
-	objects := make([]T, len(items))
-	for i, item := range items {
-		objects[i] = item.(T)
-	}
-	return objects
-}
-
-func has(informer cache.SharedIndexInformer, index, value string) bool {
-	keys, err := informer.GetIndexer().IndexKeys(index, value)
-	return err == nil && len(keys) > 0
-}
-
-func sorted(services []types.NamespacedName) []types.NamespacedName {
-	slices.SortFunc(services, func(a, b types.NamespacedName) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-	})
-	return slices.Compact(services)
 }

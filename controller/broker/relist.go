@@ -21,7 +21,7 @@ import (
 // ReadHeartbeat reads the heartbeat of a member from the broker, since the watch may lag. Without a Lease it returns
 // the zero value.
 func (b *Broker) ReadHeartbeat(ctx context.Context, clusterID string) (h protocol.Heartbeat, err error) {
-	m := b.Member(clusterID)
+	m := b.Members.Get(clusterID)
 	if m == nil {
 		return h, fmt.Errorf("broker: Member %s: not there", clusterID)
 	}
@@ -38,7 +38,7 @@ func (b *Broker) ReadHeartbeat(ctx context.Context, clusterID string) (h protoco
 
 // Relist lists all objects of a member, and reports whether the caches are as new.
 func (b *Broker) Relist(ctx context.Context, clusterID string) (caughtUp bool, err error) {
-	m := b.Member(clusterID)
+	m := b.Members.Get(clusterID)
 	if m == nil {
 		return false, fmt.Errorf("broker: Member %s: not there", clusterID)
 	}

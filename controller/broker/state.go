@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
-	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 )
 
 // A Membership is what the broker knows of this member (docs/spec/controller.md 7).
@@ -72,50 +71,14 @@ func (b *Broker) membership() (Membership, string) {
 	switch {
 	case b.removal.confirmed.Load():
 		return Expelled, where
-	case !b.namespaces.HasSynced() || !b.members.HasSynced():
+	case !b.Members.namespaces.HasSynced() || !b.Members.members.HasSynced():
 		return Unknown, ""
-	case b.present():
+	case b.Members.present():
 		return Admitted, ""
-	case !b.others():
+	case !b.Members.others():
 		return Empty, "no member has a namespace on the broker"
 	}
 	return Unknown, where + "; asking the broker"
-}
-
-// present reports whether the namespace of this member is known to be there, and not marked as that of a cluster that
-// was removed.
-func (b *Broker) present() bool {
-	item, ok, _ := b.namespaces.GetStore().GetByKey(b.cfg.Namespace)
-	if !ok {
-		return false
-	}
-	ns := item.(*corev1.Namespace)
-	return ns.Labels[broker.LabelClusterID] == b.cfg.ClusterID && !b.memory.removed(ns)
-}
-
-// Registered returns the one of [Broker.Members] that has the broker namespace of this cluster. It returns nil if no
-// Member has it, and if this cluster was removed. It works without the id of the cluster.
-func (b *Broker) Registered() *v1alpha1.Member {
-	if item, ok, _ := b.namespaces.GetStore().GetByKey(b.cfg.Namespace); !ok ||
-		b.memory.removed(item.(*corev1.Namespace)) || !b.Synced() {
-		return nil
-	}
-	for _, m := range indexed[*v1alpha1.Member](b.members, byNamespace, b.cfg.Namespace) {
-		if b.isMember(m) {
-			return m
-		}
-	}
-	return nil
-}
-
-// others reports whether another member has a namespace.
-func (b *Broker) others() bool {
-	for _, m := range b.Members() {
-		if m.Name != b.cfg.ClusterID {
-			return true
-		}
-	}
-	return false
 }
 
 // forbiddenPeriod is the time between two questions whether this member was removed while the broker lets it read
@@ -134,7 +97,7 @@ func (b *Broker) checkRemoval() {
 // again soon.
 func (b *Broker) reviewRemoval(ctx context.Context) (again bool) {
 	if b.removal.confirmed.Load() {
-		if b.failure(watchNamespaces) == nil && b.present() {
+		if b.failure(watchNamespaces) == nil && b.Members.present() {
 			b.removal.confirmed.Store(false)
 			b.handlers.MembersChanged()
 		}
@@ -156,7 +119,7 @@ func (b *Broker) reviewRemoval(ctx context.Context) (again bool) {
 
 // absent reports whether this member seems to be removed, by the namespaces that are known.
 func (b *Broker) absent() bool {
-	return b.Synced() && !b.set.Replaced() && !b.present() && b.others()
+	return b.Synced() && !b.set.Replaced() && !b.Members.present() && b.Members.others()
 }
 
 // confirmRemoval asks the broker, if it is the right one, whether the namespace of this member is gone or marked as
@@ -169,9 +132,9 @@ func (b *Broker) confirmRemoval(ctx context.Context) bool {
 	case err == nil:
 		uid := types.UID(ns.Annotations[broker.AnnotationBrokerUID])
 		ours := b.cfg.ClusterID == "" || ns.Labels[broker.LabelClusterID] == b.cfg.ClusterID
-		removed := ours && (isMarked(ns) && (b.cfg.UID == "" || uid == b.cfg.UID) || b.memory.marked(ns))
+		removed := ours && (isMarked(ns) && (b.cfg.UID == "" || uid == b.cfg.UID) || b.Members.memory.marked(ns))
 		if removed {
-			b.memory.seeNamespace(ns)
+			b.Members.memory.seeNamespace(ns)
 		}
 		return removed
 	case !apierrors.IsNotFound(err):

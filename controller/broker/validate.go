@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -17,45 +16,12 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
-// errRemoved: an administrator removed the cluster of a namespace from the clusterset, and the rest there is being
-// deleted.
-var errRemoved = errors.New("the cluster was removed from the clusterset")
-
-// memberOf returns the cluster that a broker namespace belongs to, and when the namespace was created. The id is in the
-// label of the namespace; it counts while the Member of that id names the namespace.
-func (b *Broker) memberOf(namespace string) (id string, since metav1.Time, err error) {
-	item, ok, _ := b.namespaces.GetStore().GetByKey(namespace)
-	if !ok {
-		return "", since, fmt.Errorf("namespace %.80q: want the label %s", namespace, broker.LabelClusterID)
-	}
-	ns := item.(*corev1.Namespace)
-	id = ns.Labels[broker.LabelClusterID]
-	if b.memory.removed(ns) {
-		return "", since, errRemoved
-	}
-	if !broker.IsClusterID(id) {
-		return "", since, fmt.Errorf("cluster id %.80q: want one RFC 1123 label, or two joined by one dot", id)
-	}
-	item, ok, _ = b.members.GetStore().GetByKey(id)
-	if !ok {
-		return "", since, fmt.Errorf("cluster id %s: want that of a Member", id)
-	}
-	m := item.(*v1alpha1.Member)
-	if m.Spec.Namespace != namespace {
-		return "", since, fmt.Errorf("namespace %s: want that of Member %s", namespace, id)
-	}
-	if err := b.validity.of(m); err != nil {
-		return "", since, fmt.Errorf("Member %s: %w", id, err)
-	}
-	return id, ns.CreationTimestamp, nil
-}
-
 // validateRecord returns a record as [merge.Merge] takes it, or why it is rejected.
 func (b *Broker) validateRecord(r *v1alpha1.ExportedService) (merge.Record, *merge.Rejection) {
 	reject := func(cluster string, reason merge.Reason, err error) (merge.Record, *merge.Rejection) {
 		return merge.Record{}, &merge.Rejection{Cluster: cluster, Object: r.Name, Reason: reason, Detail: err.Error()}
 	}
-	id, since, err := b.memberOf(r.Namespace)
+	id, since, err := b.Members.memberOf(r.Namespace)
 	if err != nil {
 		return reject("", merge.BadCluster, err)
 	}
@@ -81,7 +47,7 @@ func (b *Broker) validateSlice(s *discoveryv1.EndpointSlice) (string, *merge.Rej
 	reject := func(cluster string, reason merge.Reason, err error) (string, *merge.Rejection) {
 		return "", &merge.Rejection{Cluster: cluster, Object: s.Name, Reason: reason, Detail: err.Error()}
 	}
-	id, _, err := b.memberOf(s.Namespace)
+	id, _, err := b.Members.memberOf(s.Namespace)
 	if err != nil {
 		return reject("", merge.BadCluster, err)
 	}
@@ -135,7 +101,7 @@ func (b *Broker) report(obj metav1.Object, kind string, r *merge.Rejection) {
 
 // reportUndecodable reports an object that does not decode, once for each of its versions.
 func (b *Broker) reportUndecodable(bad *apiserver.Undecodable) {
-	id, _, err := b.memberOf(bad.Namespace)
+	id, _, err := b.Members.memberOf(bad.Namespace)
 	if err != nil {
 		id = "" // of no member
 	}

@@ -6,7 +6,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 )
 
-// A validity remembers by id which Members are valid: [Broker.Members] asks for all of them every second, and an answer
+// A validity remembers by id which Members are valid: [Members.All] asks for all of them every second, and an answer
 // takes hashes. The zero value is ready.
 type validity struct {
 	mu   sync.Mutex

@@ -22,7 +22,7 @@ func (b *Broker) View(svc types.NamespacedName) View {
 		Members: make(map[string]*v1alpha1.Member), Slices: make(map[string][]*discoveryv1.EndpointSlice),
 	}
 	for _, r := range v.Records {
-		if m := b.Member(r.Cluster); m != nil {
+		if m := b.Members.Get(r.Cluster); m != nil {
 			v.Members[r.Cluster], v.Slices[r.Cluster] = m, b.slicesOf(svc, m)
 		}
 	}

@@ -73,8 +73,8 @@ func (b *Broker) validate(all bool) {
 
 // listen adds a handler to every informer.
 func (b *Broker) listen() {
-	handle(b.cfg.Barrier, b.namespaces, b.namespaceChanged)
-	handle(b.cfg.Barrier, b.members, b.memberChanged)
+	handle(b.cfg.Barrier, b.Members.namespaces, b.namespaceChanged)
+	handle(b.cfg.Barrier, b.Members.members, b.memberChanged)
 	handle(b.cfg.Barrier, b.records, b.recordChanged)
 	handle(b.cfg.Barrier, b.slices, b.sliceChanged)
 	handle(b.cfg.Barrier, b.inventories, b.inventoryChanged)
@@ -122,7 +122,7 @@ func (b *Broker) namespaceChanged(was, is **corev1.Namespace, initial bool) {
 		b.newest.forget(ns.Name)
 	}
 	if is != nil {
-		b.memory.seeNamespace(ns)
+		b.Members.memory.seeNamespace(ns)
 	}
 	if was != nil && is != nil && (*was).Labels[broker.LabelClusterID] == (*is).Labels[broker.LabelClusterID] &&
 		identify(*was) == identify(*is) &&
@@ -130,7 +130,7 @@ func (b *Broker) namespaceChanged(was, is **corev1.Namespace, initial bool) {
 		return
 	}
 	marked = marked && !initial
-	if marked || ns.Name == b.cfg.Namespace || has(b.members, byNamespace, ns.Name) {
+	if marked || ns.Name == b.cfg.Namespace || b.Members.names(ns.Name) {
 		b.membersChanged()
 	}
 }
@@ -138,9 +138,9 @@ func (b *Broker) namespaceChanged(was, is **corev1.Namespace, initial bool) {
 // memberChanged ignores a new status, but for the properties by which clusters are selected.
 func (b *Broker) memberChanged(was, is **v1alpha1.Member, _ bool) {
 	if is != nil {
-		b.memory.seeMember(*is)
+		b.Members.memory.seeMember(*is)
 	} else {
-		b.validity.forget((*was).Name)
+		b.Members.validity.forget((*was).Name)
 	}
 	same := was != nil && is != nil && reflect.DeepEqual((*was).Spec, (*is).Spec) && (*was).UID == (*is).UID
 	if same && slices.Equal((*was).Status.Properties, (*is).Status.Properties) {
@@ -220,7 +220,8 @@ func (b *Broker) inventoryChanged(was, is **v1alpha1.Inventory, initial bool) {
 		return
 	}
 	i := *is
-	if item, ok, _ := b.namespaces.GetStore().GetByKey(i.Namespace); ok && b.memory.removed(item.(*corev1.Namespace)) {
+	ms := b.Members
+	if item, ok, _ := ms.namespaces.GetStore().GetByKey(i.Namespace); ok && ms.memory.removed(item.(*corev1.Namespace)) {
 		return
 	}
 	before, now := b.newest.see(i.Namespace+"/"+i.Name, i)
@@ -295,7 +296,7 @@ func (b *Broker) leaseChanged(was, is **coordinationv1.Lease, _ bool) {
 
 // heartbeatLost takes it that the Lease of a namespace, or else a Member that named the namespace, is gone.
 func (b *Broker) heartbeatLost(namespace string, lease bool) {
-	b.heartbeats.lost(namespace, lease, func() bool { return has(b.members, byNamespace, namespace) })
+	b.heartbeats.lost(namespace, lease, func() bool { return b.Members.names(namespace) })
 }
 
 func latest[T any](was, is *T) T {

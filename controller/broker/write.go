@@ -7,9 +7,7 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -144,40 +142,4 @@ func (b *Broker) LastHeartbeat(ctx context.Context) (h StoredHeartbeat, err erro
 	h = StoredHeartbeat{HeartbeatOf(lease), broker.HeartbeatTTL(&lease.Spec, 0), holder != nil && *holder == b.self}
 	b.stamps.clock.See(max(h.Stamp, h.Complete))
 	return h, nil
-}
-
-// SetStatus writes the status of this member if it differs from the known one.
-func (b *Broker) SetStatus(ctx context.Context, status v1alpha1.MemberStatus) error {
-	item, ok, _ := b.members.GetStore().GetByKey(b.cfg.ClusterID)
-	if !ok {
-		return fmt.Errorf("broker: Member %s: not there", b.cfg.ClusterID)
-	}
-	if equality.Semantic.DeepEqual(item.(*v1alpha1.Member).Status, status) {
-		return nil
-	}
-	m := &v1alpha1.Member{ObjectMeta: metav1.ObjectMeta{Name: b.cfg.ClusterID}, Status: status}
-	if err := b.client.Apply(ctx, m, wellknown.ManagerExporter, "status"); err != nil {
-		return fmt.Errorf("broker: %w", err)
-	}
-	return nil
-}
-
-// Grant asks the broker which tokens this member may request.
-func (b *Broker) Grant(ctx context.Context) (broker.Grant, error) {
-	ns := &corev1.Namespace{}
-	if err := b.client.Get(ctx, ns, "", b.cfg.Namespace); err != nil {
-		return broker.Grant{}, fmt.Errorf("broker: %w", err)
-	}
-	return broker.GrantOf(ns.Annotations), nil
-}
-
-// Token returns a new token of this member's service account, valid until expires: for ttl, or for what the broker
-// grants.
-func (b *Broker) Token(ctx context.Context, ttl time.Duration, audiences ...string) (token string, expires time.Time,
-	err error) {
-	token, expires, err = b.client.Token(ctx, b.cfg.Namespace, broker.ServiceAccount, ttl, audiences...)
-	if err != nil {
-		return "", time.Time{}, fmt.Errorf("broker: %w", err)
-	}
-	return token, expires, nil
 }

@@ -14,7 +14,7 @@ func TestAggregates(t *testing.T) {
 	b.AddMember(alpha, "")
 	on := func(c *Config) { c.Aggregates = true }
 	a := b.start(on)
-	b.Await("alpha seen", func() bool { return len(a.Broker.Members()) == 2 })
+	b.Await("alpha seen", func() bool { return len(a.Broker.Members.All()) == 2 })
 	const object = "broker/serviceimports/db.shop"
 	const aggregate, aggregateStatus, gone = "PATCH " + object, "PATCH " + object + "/status", "DELETE " + object
 	a.Expect("the oldest export", a.create(db, ""), recordWrite, aggregate, aggregateStatus, statusWrite)

@@ -102,10 +102,10 @@ func (c *claims) wants() *bool {
 // ownPools returns the pools of this member that count. It looks at the other members only if this one has a VIP CIDR:
 // it is asked every second.
 func (c *claims) ownPools() []merge.Pool {
-	if m := c.broker.Member(c.clusterID); m == nil || len(m.Spec.VIPCIDRs()) == 0 {
+	if m := c.broker.Members.Get(c.clusterID); m == nil || len(m.Spec.VIPCIDRs()) == 0 {
 		return nil
 	}
-	return c.own(merge.Pools(c.broker.Members(), c.options.VIPNetworks))
+	return c.own(merge.Pools(c.broker.Members.All(), c.options.VIPNetworks))
 }
 
 // own returns the pools of this member.
@@ -124,7 +124,7 @@ func (c *claims) decide(svc types.NamespacedName, record *v1alpha1.ExportedServi
 	o.VIP = merge.CIDR
 	view, o := c.broker.MergeView(svc, o)
 	o.VIPs.Has = noted
-	o.VIPs.Removed = c.broker.RemovedAmong(noted)
+	o.VIPs.Removed = c.broker.Members.RemovedAmong(noted)
 	s := claimant{name: svc, record: record, vips: o.VIPs.Accepted(c.member.Namespace(svc.Namespace)),
 		pools: c.own(o.VIPs.Pools), now: now}
 	has = append(slices.Clone(has), c.lost(has, s)...)
@@ -186,10 +186,10 @@ func poolOf(pools []merge.Pool, v4 bool) (merge.Pool, bool) {
 // have listed their exports without it.
 func (c *claims) exported(svc types.NamespacedName, record *v1alpha1.ExportedService, view broker.View) bool {
 	others := slices.ContainsFunc(view.Records, func(r merge.Record) bool { return r.Cluster != c.clusterID })
-	if record != nil || others || member.IsOurs(c.member.Import(svc)) || c.broker.Member(c.clusterID) == nil {
+	if record != nil || others || member.IsOurs(c.member.Import(svc)) || c.broker.Members.Get(c.clusterID) == nil {
 		return true
 	}
-	members := c.broker.Members()
+	members := c.broker.Members.All()
 	return c.missing(members) || slices.ContainsFunc(members, func(m v1alpha1.Member) bool {
 		e := c.broker.Entry(&m, svc)
 		return m.Name != c.clusterID && (e.Stamp == 0 || e.UID != "" || c.silent(m.Name))
@@ -207,7 +207,7 @@ func (c *claims) missing(members []v1alpha1.Member) bool {
 		c.members[members[i].Name] = true
 	}
 	for id := range c.members {
-		if c.broker.Member(id) == nil && !c.broker.Removed(id) {
+		if c.broker.Members.Get(id) == nil && !c.broker.Members.Removed(id) {
 			return true
 		}
 	}
@@ -219,7 +219,7 @@ func (c *claims) missing(members []v1alpha1.Member) bool {
 // result.
 func (c *claims) allocates(svc types.NamespacedName, record *v1alpha1.ExportedService, view broker.View) bool {
 	o := c.options
-	o.VIPs = merge.VIPs{Pools: merge.Pools(c.broker.Members(), merge.VIPNetworks{})}
+	o.VIPs = merge.VIPs{Pools: merge.Pools(c.broker.Members.All(), merge.VIPNetworks{})}
 	records := c.broker.Replace(view.Records, record)
 	if ns := c.member.Namespace(svc.Namespace); ns != nil {
 		records = slices.DeleteFunc(records, func(r merge.Record) bool { return !apibroker.SourceAllowed(ns, r.Cluster) })

@@ -196,7 +196,7 @@ func TestClaimsOfOthers(t *testing.T) {
 	b.Claim(alphas, given, earlier.Time, "243.7.0.9")
 	a := b.start(func(c *Config) { c.Merge.VIP = merge.CIDR })
 	b.Await("alpha seen", func() bool {
-		return len(a.Broker.Members()) == 2 && len(a.Broker.Records(plain)) == 1 && len(a.Broker.Records(older)) == 1
+		return len(a.Broker.Members.All()) == 2 && len(a.Broker.Records(plain)) == 1 && len(a.Broker.Records(older)) == 1
 	})
 
 	a.create(given, "")
@@ -286,17 +286,17 @@ func TestClaimOutlivesTheExport(t *testing.T) {
 	b.Delete(imp)
 	betas := b.AddMember("beta", "")
 	a.do(db, "no import, and a new member", func() bool {
-		return a.Member.Import(db) == nil && len(a.Broker.Members()) == 3
+		return a.Member.Import(db) == nil && len(a.Broker.Members.All()) == 3
 	})
 	a.expectClaims("nothing is known of beta", db, is)
 	b.Delete(&v1alpha1.Member{ObjectMeta: metav1.ObjectMeta{Name: "beta"}})
-	a.do(db, "beta gone", func() bool { return len(a.Broker.Members()) == 2 })
+	a.do(db, "beta gone", func() bool { return len(a.Broker.Members.All()) == 2 })
 	a.expectClaims("beta was not removed", db, is)
 	mark := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, apibroker.AnnotationRemoved, time.Now().Format(time.RFC3339))
 	if err := b.Admin.Patch(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: betas}}, mark); err != nil {
 		t.Fatal(err)
 	}
-	a.do(db, "beta removed", func() bool { return a.Broker.Removed("beta") })
+	a.do(db, "beta removed", func() bool { return a.Broker.Members.Removed("beta") })
 	a.expectClaims("nobody exports it", db, "("+is+")")
 }
 
@@ -360,7 +360,9 @@ func TestVIPsOutsideOfThePool(t *testing.T) {
 	record.Spec.ToClusters = []v1alpha1.ClusterSelector{{MatchProperties: []v1alpha1.Property{{Name: "cluster.clusterset.k8s.io", Value: "beta"}}}}
 	b.Create(record)
 	a = b.start(func(c *Config) { c.Merge.VIP = merge.CIDR })
-	b.Await("alpha and beta seen", func() bool { return len(a.Broker.Members()) == 3 && len(a.Broker.Records(two)) == 1 })
+	b.Await("alpha and beta seen", func() bool {
+		return len(a.Broker.Members.All()) == 3 && len(a.Broker.Records(two)) == 1
+	})
 	a.create(two, "")
 	a.expectClaims("alpha's to claim", two, "")
 	if ready := a.readyOf(two); ready != "True/Exported" {
@@ -408,7 +410,9 @@ func TestVIPsOfBothFamilies(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	pools := func() []merge.Pool { return a.claims.own(merge.Pools(a.Broker.Members(), merge.DefaultVIPNetworks)) }
+	pools := func() []merge.Pool {
+		return a.claims.own(merge.Pools(a.Broker.Members.All(), merge.DefaultVIPNetworks))
+	}
 	patch(`{"secondVIPCIDR":"fd17:87d8:f436::4/126"}`)
 	a.do(both, "second VIP CIDR seen", func() bool { return len(pools()) == 2 })
 	second, _ := a.claimed(both)

@@ -95,7 +95,7 @@ func (o *Own) of(exp *mcsv1beta1.ServiceExport, is identity.Status) export.Resul
 	options := export.Options{Namespace: o.policy.Of(o.member.Namespace(svc.Namespace)), Endpoints: o.endpoints}
 	if is.ClusterID != "" && !is.Leaving {
 		options.ClusterID, options.BrokerNamespace, options.WantsVIP = is.ClusterID, o.namespace, o.wantsVIP()
-		if m := o.broker.Member(is.ClusterID); m != nil {
+		if m := o.broker.Members.Get(is.ClusterID); m != nil {
 			options.Networks = m.Networks()
 		}
 		options.ByZone = o.byZone(svc, is.ClusterID)

@@ -29,7 +29,7 @@ func TestToClusters(t *testing.T) {
 	b.Create(memberenv.NewExport(db), memberenv.NewService(db), memberenv.NewSourceSlice(db, "db-1", "10.1.0.1"))
 	a.Expect("to all", a.do(db, "export seen", func() bool {
 		return a.Member.Export(db) != nil && a.Member.Service(db) != nil && len(a.Member.SourceSlices(db)) == 1 &&
-			len(a.Broker.Members()) == 3
+			len(a.Broker.Members.All()) == 3
 	}), sliceWrite("PATCH", "db-1"), recordWrite, statusWrite)
 
 	for _, tt := range []struct {
@@ -102,7 +102,9 @@ func (b *env) changedProperty(a *exporting, namespace string) {
 	if err := a.Admin.Apply(b.Context(), m, "north", "status"); err != nil {
 		b.Fatal(err)
 	}
-	got := a.do(db, "property of "+namespace, func() bool { return len(a.Broker.Member("north").Status.Properties) == 1 })
+	got := a.do(db, "property of "+namespace, func() bool {
+		return len(a.Broker.Members.Get("north").Status.Properties) == 1
+	})
 	a.Expect("another cluster of the tier", got, "PATCH shop/serviceexports/db")
 	b.exportedTo(a, "another cluster of the tier", "east,north")
 	b.toClusters(a, "")

@@ -123,7 +123,7 @@ func (h *Heartbeat) round(ctx context.Context, begin time.Time) (sent bool, paus
 // begin reports whether this cluster is a member and no copy, or else the pause until the next attempt.
 func (h *Heartbeat) begin(ctx context.Context) (done bool, pause time.Duration, err error) {
 	o := h.Membership.Original
-	h.Memory.save(ctx, h.Broker)
+	h.Memory.save(ctx, h.Broker.Members)
 	if !h.Membership.admitted() {
 		if is, _ := o.state(); is == undecided && h.Membership.Identity.Digest != "" {
 			return false, waitPeriod, nil

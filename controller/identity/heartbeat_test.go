@@ -122,7 +122,7 @@ func TestStatusIsRejected(t *testing.T) {
 		t.Context(), &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
 		t.Fatal(err)
 	}
-	env.Await("the status", func() bool { return i.Broker.Member(memberenv.ID).Status.Version == "v1" })
+	env.Await("the status", func() bool { return i.Broker.Members.Get(memberenv.ID).Status.Version == "v1" })
 	cancel()
 	if err := g.Wait(); err != nil {
 		t.Error(err)

@@ -218,7 +218,7 @@ func (m *Membership) Review() (changed bool) {
 
 // oldMember returns the detail of [safety.OldMember], or "".
 func (m *Membership) oldMember(now state) string {
-	if now.clusterID == "" || !m.Broker.HasOlder(now.clusterID) {
+	if now.clusterID == "" || !m.Broker.Members.HasOlder(now.clusterID) {
 		return ""
 	}
 	return "the broker was restored to before the last join of this cluster, and denies slices with addresses that were declared since: join again"
@@ -240,13 +240,13 @@ func (m *Membership) taken(id string) bool {
 	if system == nil || !m.Broker.Synced() {
 		return false
 	}
-	other := m.Broker.Member(id)
+	other := m.Broker.Members.Get(id)
 	return other != nil && other.Spec.KubeSystemUID != string(system.UID)
 }
 
 // registered reports whether the Member with this cluster's broker namespace is this cluster.
 func (m *Membership) registered() bool {
-	system, own := m.Member.Namespace(metav1.NamespaceSystem), m.Broker.Registered()
+	system, own := m.Member.Namespace(metav1.NamespaceSystem), m.Broker.Members.Registered()
 	return system != nil && own != nil && own.Spec.KubeSystemUID == string(system.UID)
 }
 

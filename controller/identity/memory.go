@@ -41,12 +41,12 @@ func LoadMemory(ctx context.Context, m *member.Cluster, log logging.Logger, name
 
 // save writes the note if it changed, and logs a failure. The heartbeat does not depend on it: the note matters only
 // after a restore and a restart. Tests have a nil Memory.
-func (m *Memory) save(ctx context.Context, b *broker.Broker) {
-	if m == nil || m.broker == "" || b.NotedChanges() == m.saved {
+func (m *Memory) save(ctx context.Context, ms *broker.Members) {
+	if m == nil || m.broker == "" || ms.NotedChanges() == m.saved {
 		return
 	}
-	changes := b.NotedChanges()
-	err := m.note.Save(ctx, b.Noted().String(), wellknown.ManagerController)
+	changes := ms.NotedChanges()
+	err := m.note.Save(ctx, ms.Noted().String(), wellknown.ManagerController)
 	if m.failing.Changed(err != nil, err) && err != nil && ctx.Err() == nil {
 		m.log.Warningf("note of the members: %v; trying again", err)
 	}

@@ -67,11 +67,11 @@ func (p *Publication) publish(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, statusPeriod)
 	defer cancel()
 	m := p.Membership
-	properties, leftOut := Published(m.Member, m.Broker.Member(m.Identity.ClusterID))
+	properties, leftOut := Published(m.Member, m.Broker.Members.Get(m.Identity.ClusterID))
 	if text := strings.Join(leftOut, "; "); p.leftOut.Changed(text) && text != "" {
 		p.Log.Warningf("ClusterProperties that are not published: %s", text)
 	}
 	status := p.Status
 	status.Properties = properties
-	return m.Broker.SetStatus(ctx, status)
+	return m.Broker.Members.SetStatus(ctx, status)
 }

@@ -29,7 +29,7 @@ const (
 // [Renewal.Run] is its only user.
 type Renewal struct {
 	Credential *Credential
-	Broker     *broker.Broker  // issues tokens
+	Members    *broker.Members // asks the broker for tokens
 	Member     *member.Cluster // has the Secret
 	Namespace  string          // of the Secret
 	Log        logging.Logger
@@ -88,12 +88,12 @@ func (r *Renewal) refresh(ctx context.Context, due bool) error {
 // renew gets a new token, uses it and saves it. The audiences are named although the broker would fill in its own:
 // after it got another one, in place of or beside the old, tokens are still asked for what the policy allows.
 func (r *Renewal) renew(ctx context.Context) error {
-	grant, err := r.Broker.Grant(ctx)
+	grant, err := r.Members.Grant(ctx)
 	if err != nil {
 		return err
 	}
 	life := max(grant.Request(r.Credential.current().Life()), minLife)
-	text, expires, err := r.Broker.Token(ctx, life, grant.Audiences...)
+	text, expires, err := r.Members.Token(ctx, life, grant.Audiences...)
 	if err != nil {
 		return err
 	}

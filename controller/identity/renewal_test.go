@@ -36,7 +36,7 @@ func TestCredential(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer b.Close()
-	r := &identity.Renewal{Credential: c, Broker: b, Member: i.Member, Namespace: wellknown.ControllerNamespace,
+	r := &identity.Renewal{Credential: c, Members: b.Members, Member: i.Member, Namespace: wellknown.ControllerNamespace,
 		Log: i.Log}
 	if err := r.Refresh(t.Context(), true); err == nil || !c.ToSave() {
 		t.Errorf("renewed without a Secret: %v, to be saved %t; want an error, and another attempt", err, c.ToSave())
@@ -68,7 +68,7 @@ func TestCredential(t *testing.T) {
 		Name: apibroker.ServiceAccount}}
 	env.Delete(account)
 	env.Await("the revoked token is rejected", func() bool {
-		_, _, _ = b.Token(t.Context(), life) // the error is recorded
+		_, _, _ = b.Members.Token(t.Context(), life) // the error is recorded
 		return c.Rejected() != ""
 	})
 	env.Create(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: memberenv.Namespace,
@@ -77,7 +77,7 @@ func TestCredential(t *testing.T) {
 	env.Update(secret)
 	r.ReadSecret(t.Context())
 	env.Await("the administrator's token works", func() bool {
-		_, _, err := b.Token(t.Context(), life)
+		_, _, err := b.Members.Token(t.Context(), life)
 		return err == nil && c.Rejected() == ""
 	})
 }

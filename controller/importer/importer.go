@@ -104,7 +104,7 @@ func New(cfg Config) *Importer {
 		planner: planner{
 			clusterID: id, policy: cfg.Policy, onExpiry: cfg.Expiry.OnExpiry,
 			selectors: cfg.Selectors, exportedAffinity: cfg.ExportedAffinity,
-			limits: newLimits(cfg.Member, id, func() int { return len(cfg.Broker.Members()) - 1 }, cfg.Broker.RecordsOf),
+			limits: newLimits(cfg.Member, id, func() int { return len(cfg.Broker.Members.All()) - 1 }, cfg.Broker.RecordsOf),
 		},
 		writers: writerConfig{
 			member: cfg.Member, events: cfg.Conditions.Events, policy: cfg.Policy, rejections: cfg.Rejections,

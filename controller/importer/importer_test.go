@@ -652,7 +652,7 @@ func (i importing) loseInventory(record *v1alpha1.ExportedService) {
 	m := i.loseMember("west")
 	m.ResourceVersion, m.UID = "", ""
 	i.Create(m)
-	i.Expect("the Member is back", i.do("Member", func() bool { return i.Broker.Member("west") != nil }))
+	i.Expect("the Member is back", i.do("Member", func() bool { return i.Broker.Members.Get("west") != nil }))
 	i.checkLost("the Member is back", false)
 }
 
@@ -664,7 +664,7 @@ func (i importing) loseMember(id string) *v1alpha1.Member {
 		i.Fatal(err)
 	}
 	i.Lose(m)
-	i.Expect("without the Member", i.do("no Member", func() bool { return i.Broker.Member(id) == nil }))
+	i.Expect("without the Member", i.do("no Member", func() bool { return i.Broker.Members.Get(id) == nil }))
 	i.checkLost("without the Member", true)
 	return m
 }
@@ -786,7 +786,7 @@ func (i importing) lossBeside(west, north, south partner) {
 	if err := i.Admin.Patch(i.Context(), mark, []byte(`{"metadata":{"annotations":{"clusterset-dns.io/removed":"now"}}}`), "someone"); err != nil {
 		i.Fatal(err)
 	}
-	got = i.do("west was removed", func() bool { return i.Broker.Removed(west.id) })
+	got = i.do("west was removed", func() bool { return i.Broker.Members.Removed(west.id) })
 	i.checkLost("a member that was removed", false)
 	i.Expect("a member that was removed", got, importWrite, importedWrite("DELETE", "west", "a"), importStatus)
 	i.checkStatus("Ready=True/Ready", "north")

@@ -81,7 +81,7 @@ func (r reader) read(svc types.NamespacedName, own ownExport) inputs {
 		imported: r.member.Import(svc), derived: r.member.Derived(svc),
 		slices: r.member.ImportedSlices(svc), families: r.member.Families(), silent: r.expiry.Result(),
 	}
-	self := r.broker.Member(r.clusterID)
+	self := r.broker.Members.Get(r.clusterID)
 	in.has, in.options = r.broker.MergeView(svc, r.options)
 	if in.options.VIP == merge.CIDR && member.IsOurs(in.imported) {
 		in.options.VIPs.Has = merge.AddressesOf(in.imported, r.options.VIPNetworks)
@@ -108,7 +108,7 @@ func (r reader) completeVIPs(svc types.NamespacedName, v *merge.VIPs) {
 			v.Taken = append(v.Taken, ip)
 		}
 	}
-	v.Removed = r.broker.RemovedAmong(v.Has)
+	v.Removed = r.broker.Members.RemovedAmong(v.Has)
 	for _, a := range v.Has {
 		taken(a.IP, func(other types.NamespacedName) bool { return other.String() < svc.String() })
 	}
@@ -129,9 +129,9 @@ func (r reader) entries(in inputs) map[string]protocol.Entry {
 		if _, known := entries[cluster]; known {
 			continue
 		}
-		if m := r.broker.Member(cluster); m != nil {
+		if m := r.broker.Members.Get(cluster); m != nil {
 			entries[cluster] = r.broker.Entry(m, in.service)
-		} else if !r.broker.Removed(cluster) {
+		} else if !r.broker.Members.Removed(cluster) {
 			entries[cluster] = protocol.Entry{}
 		}
 	}

@@ -13,7 +13,7 @@ import (
 // for the other members.
 func (i *Importer) Kept() map[string]int {
 	services := i.kept.services()
-	for _, m := range i.cfg.Broker.Members() {
+	for _, m := range i.cfg.Broker.Members.All() {
 		if m.Name != i.planner.clusterID {
 			services[m.Name] += 0
 		}
@@ -25,7 +25,7 @@ func (i *Importer) Kept() map[string]int {
 // write them again.
 func (i *Importer) Review() {
 	unjoined := slices.DeleteFunc(slices.Sorted(maps.Keys(i.kept.services())),
-		func(c string) bool { return i.cfg.Broker.Member(c) != nil })
+		func(c string) bool { return i.cfg.Broker.Members.Get(c) != nil })
 	detail := ""
 	if len(unjoined) > 0 {
 		detail = fmt.Sprintf(

@@ -157,7 +157,7 @@ func (i importing) checkRegion(west partner) {
 	i.Create(property(about.RegionName, "eu"), property("too.long", strings.Repeat("x", apibroker.MaxPropertyValue+1)))
 	i.Await("properties", func() bool { return len(i.Member.Properties()) == 4 })
 	i.publishAs("v1", func() bool {
-		status := i.Broker.Member(memberenv.ID).Status
+		status := i.Broker.Members.Get(memberenv.ID).Status
 		return slices.Equal(status.Properties, region) && status.Version == "v1" && status.VIP == "derived"
 	})
 	if n := i.Log.Count(`ClusterProperties that are not published: property too.long has value "xxx`); n != 1 {
@@ -169,7 +169,7 @@ func (i importing) checkRegion(west partner) {
 	}
 	i.affinity("region")
 	i.Expect("both in one region", i.do("region of west",
-		func() bool { return len(i.Broker.Member(west.id).Status.Properties) == 1 }), importWrite)
+		func() bool { return len(i.Broker.Members.Get(west.id).Status.Properties) == 1 }), importWrite)
 	if got, want := i.read().Import.Annotations[apibroker.AnnotationResults], `[["east"],["east","west"]]`; got != want {
 		i.Errorf("results = %s, want %s", got, want)
 	}

@@ -89,7 +89,7 @@ func TestReachByPropertyThatIsDeleted(t *testing.T) {
 	i.do("record", func() bool { return i.addressOf("west") != "" })
 	b.Delete(tier)
 	i.do("the property counts no longer", func() bool {
-		return i.reader.published(i.Broker.Member(
+		return i.reader.published(i.Broker.Members.Get(
 			memberenv.ID))["tier"] == ""
 	})
 	if got := clustersOfImport(i); got != "" {
@@ -124,11 +124,12 @@ func (i importing) setTier(value string) {
 // publish writes what this cluster publishes to its Member, as its heartbeat does.
 func (i importing) publish(all ...v1alpha1.Property) {
 	i.Helper()
-	if err := i.Broker.SetStatus(i.Context(), v1alpha1.MemberStatus{Version: "test", Properties: all}); err != nil {
+	status := v1alpha1.MemberStatus{Version: "test", Properties: all}
+	if err := i.Broker.Members.SetStatus(i.Context(), status); err != nil {
 		i.Fatal(err)
 	}
 	i.Await("the properties on the broker", func() bool {
-		m := i.Broker.Member(memberenv.ID)
+		m := i.Broker.Members.Get(memberenv.ID)
 		return m != nil && equality.Semantic.DeepEqual(m.Status.Properties, all)
 	})
 }

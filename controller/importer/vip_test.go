@@ -154,7 +154,7 @@ func TestVIPsStay(t *testing.T) {
 		}
 	}
 	patch(`{"vipCIDR":null}`)
-	i.do("no VIP CIDR", func() bool { return i.Broker.Member("west").Spec.VIPCIDR == "" })
+	i.do("no VIP CIDR", func() bool { return i.Broker.Members.Get("west").Spec.VIPCIDR == "" })
 	ips("a Member from before the VIP CIDR", "243.7.0.9")
 	part := &v1alpha1.Inventory{ObjectMeta: metav1.ObjectMeta{Namespace: west.namespace,
 		Name: apibroker.InventoryPart(db.Namespace, db.Name)}}
@@ -175,7 +175,7 @@ func TestVIPsStay(t *testing.T) {
 	record.Spec.VIP = &v1alpha1.VIP{Wanted: true}
 	b.Create(record)
 	i.Await("app", func() bool {
-		return len(i.Broker.Records(app)) == 1 && i.Broker.Member("west").Spec.VIPCIDR != "" && i.Listed(app) && i.Listed(db)
+		return len(i.Broker.Records(app)) == 1 && i.Broker.Members.Get("west").Spec.VIPCIDR != "" && i.Listed(app) && i.Listed(db)
 	})
 	has := func(what string, svc types.NamespacedName, want int) {
 		t.Helper()
@@ -232,7 +232,7 @@ func TestVIPsThatDoNotCount(t *testing.T) {
 	}
 	i.annotate("north,west")
 	i.do("west allowed", func() bool {
-		return i.allowed() == "north,west" && len(merge.Pools(i.Broker.Members(), merge.VIPNetworks{})) == 3
+		return i.allowed() == "north,west" && len(merge.Pools(i.Broker.Members.All(), merge.VIPNetworks{})) == 3
 	})
 	check("an export elsewhere, of a cluster that it takes", "10.200.0.9")
 }

@@ -130,7 +130,7 @@ func (e *Expiry) evaluate(ctx context.Context, now time.Time) (err error) {
 	in := e.inputs(now)
 	e.Freezes.Set(OwnHeartbeat, e.withheld(now, in.TTL))
 	was := e.Result()
-	next, silent, back := was.Without(e.Broker.Removed).Next(in)
+	next, silent, back := was.Without(e.Broker.Members.Removed).Next(in)
 	for _, m := range silent {
 		stored, readErr := e.Broker.ReadHeartbeat(ctx, m.Cluster)
 		switch {

@@ -117,7 +117,7 @@ func (p *Parts) addServices(s *page.Status, q page.Query) {
 func (p *Parts) addMembers(s *page.Status, imported map[string]int) {
 	exported, offered, result, ttl := p.Broker.RecordCounts(), p.Broker.Offered(), p.Expiry.Result(), p.TTL()
 	versions := make(map[string]string)
-	for _, m := range p.Broker.Members() {
+	for _, m := range p.Broker.Members.All() {
 		versions[m.Name] = m.Status.Version
 	}
 	for _, l := range p.Broker.Liveness() {
