@@ -214,7 +214,7 @@ func (p *parts) brokerHandlers(ctx context.Context, rejections *importer.Rejecti
 // should renew within the TTL that it asks for.
 func (p *parts) heartbeats() map[string]metrics.Heartbeat {
 	all, ttl := make(map[string]metrics.Heartbeat), p.ttl()
-	for _, m := range p.broker.Liveness() {
+	for _, m := range p.broker.Heartbeats.Liveness() {
 		all[m.Cluster] = metrics.Heartbeat{Seen: m.Seen, TTL: max(ttl, m.TTL)}
 	}
 	return all

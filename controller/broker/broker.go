@@ -84,14 +84,17 @@ type Handlers struct {
 // change them. All methods may be called by several goroutines, but [Broker.Handle] is called once and before
 // [Broker.Run].
 //
-// Its parts are fields, for consumers that need no more: Members (which namespace belongs to which cluster), Aggregates
-// (published imports). Its own methods are in files by their job: watch.go (informers to handlers), validate.go (which
-// objects count), read.go and view.go (from the caches), write.go (to the own namespace), state.go (does this cluster
-// belong to the clusterset) and removal.go (was it removed). Reads answer from the caches at any time: before the first list with nothing, while
-// the broker is away with what was known last. Nobody acts on objects that the broker lost, or has in an older copy
-// (package protocol). The overlays add this member's own writes to the caches, until the watch has delivered them.
+// Its parts are fields, for consumers that need no more: Members (which namespace belongs to which cluster), Heartbeats
+// (Leases of all members), Aggregates (published imports). Its own methods are in files by their job: watch.go
+// (informers to handlers), validate.go (which objects count), read.go and view.go (from the caches), write.go (to the
+// own namespace), state.go (does this cluster belong to the clusterset) and removal.go (was it removed).
+//
+// Reads answer from the caches at any time: before the first list with nothing, while the broker is away with what was
+// known last. Nobody acts on objects that the broker lost, or has in an older copy (package protocol). The overlays add
+// this member's own writes to the caches, until the watch has delivered them.
 type Broker struct {
 	Members    *Members
+	Heartbeats *Heartbeats
 	Aggregates *Aggregates
 
 	link
@@ -104,12 +107,10 @@ type Broker struct {
 	ownRecords          *apiserver.Overlay[*v1alpha1.ExportedService]
 	ownSlices           *apiserver.Overlay[*discoveryv1.EndpointSlice]
 	ownInventories      *apiserver.Overlay[*v1alpha1.Inventory]
-	stamps              stamps // of the own objects
+	stamps              *stamps // of the own objects
 	newest              inventories
 
 	rejections logging.OnChangeOf[string, string] // version and reason, by kind and key of the rejected objects
-	heartbeats heartbeats
-	self       string // this process, which renews the heartbeat
 	removal    removal
 	// undecodable has a value when an object was found that does not decode; capacity 1.
 	undecodable chan struct{}
@@ -124,11 +125,11 @@ func New(cfg Config) (*Broker, error) {
 	cfg.Interval, cfg.Silence = cmp.Or(cfg.Interval, 10*time.Second), cmp.Or(cfg.Silence, 25*time.Second)
 	cfg.Log = cmp.Or(cfg.Log, logging.Discard)
 	cfg.Barrier = cmp.Or(cfg.Barrier, &logging.Barrier{})
-	b := &Broker{cfg: cfg, client: client, handlers: Handlers{}.complete(), undecodable: make(chan struct{}, 1)}
+	b := &Broker{
+		cfg: cfg, client: client, handlers: Handlers{}.complete(), stamps: &stamps{}, undecodable: make(chan struct{}, 1),
+	}
 	b.Aggregates = &Aggregates{client: client, namespace: cfg.Namespace, log: cfg.Log}
 	b.removal.wake = make(chan struct{}, 1)
-	b.heartbeats.seen = make(map[string]renewal)
-	b.self = cfg.ClusterID + "/" + rand.String(10)
 	b.silence, b.set = cfg.Silence, apiserver.NewSet(apiserver.SetConfig{
 		Client: client, Name: "broker", UID: cfg.UID, Interval: b.cfg.Interval, Log: b.cfg.Log,
 		Barrier: b.cfg.Barrier, RolledBack: b.rolledBack,
@@ -138,6 +139,15 @@ func New(cfg Config) (*Broker, error) {
 		memory: newMemory(cfg.Noted),
 	}
 	b.follow()
+	b.Heartbeats = &Heartbeats{
+		link: b.link, client: client, namespace: cfg.Namespace, self: cfg.ClusterID + "/" + rand.String(10),
+		members: b.Members, stamps: b.stamps, seen: make(map[string]renewal),
+		lists: []listed{
+			{watchRecords, &v1alpha1.ExportedService{}, mcsv1beta1.LabelSourceCluster, b.records},
+			{watchSlices, &discoveryv1.EndpointSlice{}, mcsv1beta1.LabelSourceCluster, b.slices},
+			{watchInventories, &v1alpha1.Inventory{}, "", b.inventories},
+		},
+	}
 	return b, nil
 }
 

@@ -488,7 +488,7 @@ func testWrite(t *testing.T, a admin) {
 
 // seen returns when the heartbeat of a member was last seen to change, zero if never.
 func seen(b *broker.Broker, cluster string) time.Time {
-	for _, m := range b.Liveness() {
+	for _, m := range b.Heartbeats.Liveness() {
 		if m.Cluster == cluster {
 			return m.Seen
 		}
@@ -501,7 +501,7 @@ func seen(b *broker.Broker, cluster string) time.Time {
 func testHeartbeats(t *testing.T, a admin) {
 	l := connect(t, a.cp.Config())
 	until.True(t, "synced", l.Synced)
-	if got := l.Liveness(); len(got) != 2 || !seen(l.Broker, "west").IsZero() {
+	if got := l.Heartbeats.Liveness(); len(got) != 2 || !seen(l.Broker, "west").IsZero() {
 		t.Errorf("heartbeats = %v, want two that are zero", got)
 	}
 	a.apply(lease("west", time.Now().Add(-time.Hour)))
@@ -512,23 +512,23 @@ func testHeartbeats(t *testing.T, a admin) {
 	}
 	a.apply(lease("west", time.Now().Add(-30*time.Minute)))
 	until.True(t, "another heartbeat", func() bool { return seen(l.Broker, "west").After(first) })
-	if !l.Echo().IsZero() {
+	if !l.Heartbeats.Echo().IsZero() {
 		t.Error("an echo before the first heartbeat")
 	}
 	sent := time.Now()
-	must(t, l.Renew(t.Context(), l.Stamp(), 90*time.Second, 7, ""))
-	until.True(t, "an echo", func() bool { return !l.Echo().Before(sent) })
+	must(t, l.Heartbeats.Renew(t.Context(), l.Stamp(), 90*time.Second, 7, ""))
+	until.True(t, "an echo", func() bool { return !l.Heartbeats.Echo().Before(sent) })
 	before, same := l.liveness("west"), lease("west", time.Now())
 	must(t, a.c.Get(t.Context(), same, same.Namespace, same.Name))
 	same.Annotations = map[string]string{"a": "1"}
 	must(t, a.c.Update(t.Context(), same)) // no heartbeat
 	sent = time.Now()
-	must(t, l.Renew(t.Context(), l.Stamp(), 90*time.Second, 7, ""))
-	until.True(t, "the next echo", func() bool { return !l.Echo().Before(sent) })
+	must(t, l.Heartbeats.Renew(t.Context(), l.Stamp(), 90*time.Second, 7, ""))
+	until.True(t, "the next echo", func() bool { return !l.Heartbeats.Echo().Before(sent) })
 	if is := l.liveness("west"); is != before {
 		t.Errorf("heartbeat of west = %+v after another change of its Lease, want %+v", is, before)
 	}
-	for _, m := range l.Liveness() {
+	for _, m := range l.Heartbeats.Liveness() {
 		if want := map[string]time.Duration{"east": 90 * time.Second}[m.Cluster]; m.TTL != want {
 			t.Errorf("TTL of %s = %s, want %s", m.Cluster, m.TTL, want)
 		}
@@ -537,25 +537,25 @@ func testHeartbeats(t *testing.T, a admin) {
 	theirs := lease("east", time.Now())
 	theirs.Spec.HolderIdentity = new("another")
 	a.apply(theirs)
-	if err := l.Renew(t.Context(), l.Stamp(), 90*time.Second, 7, ""); !apierrors.IsConflict(err) {
+	if err := l.Heartbeats.Renew(t.Context(), l.Stamp(), 90*time.Second, 7, ""); !apierrors.IsConflict(err) {
 		t.Errorf("a heartbeat after that of another process: %v, want a conflict", err)
 	}
-	h, err := l.LastHeartbeat(t.Context())
+	h, err := l.Heartbeats.Last(t.Context())
 	if must(t, err); h.Stamp != broker.HeartbeatOf(theirs).Stamp || h.Ours {
 		t.Errorf("read %+v, want theirs", h)
 	}
-	must(t, l.Renew(t.Context(), l.Stamp(), 90*time.Second, 7, ""))
+	must(t, l.Heartbeats.Renew(t.Context(), l.Stamp(), 90*time.Second, 7, ""))
 	must(t, a.c.Delete(t.Context(), lease("east", time.Now())))
-	if err := l.Renew(t.Context(), l.Stamp(), 90*time.Second, 7, ""); !apierrors.IsConflict(err) {
+	if err := l.Heartbeats.Renew(t.Context(), l.Stamp(), 90*time.Second, 7, ""); !apierrors.IsConflict(err) {
 		t.Errorf("a heartbeat after that was deleted: %v, want a conflict", err)
 	}
-	h, err = l.LastHeartbeat(t.Context())
+	h, err = l.Heartbeats.Last(t.Context())
 	if must(t, err); h.Stamp != 0 {
 		t.Errorf("read %+v, want none", h)
 	}
-	must(t, l.Renew(t.Context(), l.Stamp(), 90*time.Second, 7, ""))
+	must(t, l.Heartbeats.Renew(t.Context(), l.Stamp(), 90*time.Second, 7, ""))
 	must(t, a.c.Delete(t.Context(), lease("east", time.Now())))
-	_, err = l.LastHeartbeat(t.Context())
+	_, err = l.Heartbeats.Last(t.Context())
 	must(t, err)
 	oddTimes(t, a, l)
 	leasesAreLost(t, a, l)
@@ -588,7 +588,7 @@ func oddTimes(t *testing.T, a admin, l *link) {
 
 // liveness returns the known heartbeat of a member; the zero value if it is no member.
 func (l *link) liveness(cluster string) (known liveness.Member) {
-	for _, m := range l.Liveness() {
+	for _, m := range l.Heartbeats.Liveness() {
 		if m.Cluster == cluster {
 			known = m
 		}
@@ -618,7 +618,7 @@ func (l *link) awaitMembers(do func()) {
 // Lease, removed in any order, nothing is known (docs/spec/controller.md 8.1).
 func leasesAreLost(t *testing.T, a admin, l *link) {
 	t.Helper()
-	renew := func() { must(t, l.Renew(t.Context(), l.Stamp(), 90*time.Second, 7, "")) }
+	renew := func() { must(t, l.Heartbeats.Renew(t.Context(), l.Stamp(), 90*time.Second, 7, "")) }
 	at := time.Now()
 	beat := func(id string) func() {
 		return func() {
@@ -901,8 +901,8 @@ func testOneWatch(t *testing.T, a admin) {
 	l.awaitState(broker.Admitted)
 	until.True(t, "exports without the watch of Leases", func() bool { return l.MayExport() == nil })
 	until.True(t, "the watch of Leases is missed", func() bool { return strings.Contains(l.State().Detail, "leases") })
-	if s := l.State(); s.Link || !l.Synced() || !l.Echo().IsZero() {
-		t.Errorf("state = %+v, synced %t, echo %s; want no link, true, none", s, l.Synced(), l.Echo())
+	if s := l.State(); s.Link || !l.Synced() || !l.Heartbeats.Echo().IsZero() {
+		t.Errorf("state = %+v, synced %t, echo %s; want no link, true, none", s, l.Synced(), l.Heartbeats.Echo())
 	}
 	must(t, l.ApplyRecord(t.Context(), record("east", web)))
 	l.awaitRecords(web, "east")
@@ -1027,7 +1027,7 @@ func testLost(t *testing.T, a admin) {
 	if s := l.State(); s.Membership != broker.Admitted || len(l.Records(db)) != 2 {
 		t.Errorf("state = %+v with %d records, want all that was known", s, len(l.Records(db)))
 	}
-	if err := l.Renew(t.Context(), l.Stamp(), 90*time.Second, 7, ""); err == nil {
+	if err := l.Heartbeats.Renew(t.Context(), l.Stamp(), 90*time.Second, 7, ""); err == nil {
 		t.Error("renewed on a broker that is away")
 	}
 	absent := connect(t, a.cp.Config()) // down at start
@@ -1081,7 +1081,7 @@ func testRestored(t *testing.T, a admin) {
 	}
 	beat := func() (protocol.Stamp, error) {
 		stamp := l.Stamp()
-		return stamp, l.Renew(t.Context(), stamp, 90*time.Second, 7, "")
+		return stamp, l.Heartbeats.Renew(t.Context(), stamp, 90*time.Second, 7, "")
 	}
 	write()
 	last, err := beat()
@@ -1096,7 +1096,7 @@ func testRestored(t *testing.T, a admin) {
 		_, err := beat()
 		return apierrors.IsConflict(err)
 	})
-	h, err := l.LastHeartbeat(t.Context())
+	h, err := l.Heartbeats.Last(t.Context())
 	if must(t, err); h.Stamp >= last {
 		t.Errorf("heartbeat %+v, want one of before %s", h, last)
 	}

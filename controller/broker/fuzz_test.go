@@ -57,7 +57,7 @@ func FuzzLease(f *testing.F) {
 		if json.Unmarshal(text, &l) != nil {
 			return
 		}
-		h := heartbeats{seen: map[string]renewal{}}
+		h := Heartbeats{seen: map[string]renewal{}}
 		h.observe(&l, true)
 		r := h.seen[l.Namespace]
 		if h.observe(&l, true); h.seen[l.Namespace] != r {
@@ -66,7 +66,7 @@ func FuzzLease(f *testing.F) {
 		if r.ttl < 0 || r.ttl > broker.MaxHeartbeatTTL || r.at.IsZero() {
 			t.Errorf("%s: TTL %s, seen %s", text, r.ttl, r.at)
 		}
-		if !h.lastEcho().IsZero() {
+		if !h.Echo().IsZero() {
 			t.Errorf("%s: it is an echo of what was not written", text)
 		}
 	})

@@ -8,14 +8,25 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/controller/protocol"
 )
 
-// heartbeats records when this process saw each member renew its Lease. The times in the Leases give the order of
-// renewals. They do not give their age, since the clocks of other clusters may be wrong.
-type heartbeats struct {
+// Heartbeats renews the Lease of this member on the broker, and records when this process saw each member renew its
+// own. The times in the Leases give the order of renewals. They do not give their age, since the clocks of other
+// clusters may be wrong.
+type Heartbeats struct {
+	link
+	client    *apiserver.Client
+	namespace string // of this member
+	self      string // this process, which renews the heartbeat
+	members   *Members
+	stamps    *stamps
+	lists     []listed // of what a member publishes beside its heartbeat
+
 	mu   sync.Mutex
 	seen map[string]renewal // by broker namespace
 
@@ -26,6 +37,14 @@ type heartbeats struct {
 	written []renewal
 	// echo is the send time of this process's newest renewal that came back; zero before the first.
 	echo time.Time
+}
+
+// A listed kind has a cache, which is compared with a new list.
+type listed struct {
+	id       apiserver.WatchID
+	example  apiserver.Object
+	labels   string
+	informer cache.SharedIndexInformer
 }
 
 // maxWritten bounds the renewals that are remembered.
@@ -53,7 +72,7 @@ func HeartbeatOf(l *coordinationv1.Lease) (h protocol.Heartbeat) {
 
 // observe records a Lease if it is a renewal. An old copy, as after a restore of the broker, is ignored. own marks this
 // member's Lease.
-func (h *heartbeats) observe(l *coordinationv1.Lease, own bool) {
+func (h *Heartbeats) observe(l *coordinationv1.Lease, own bool) {
 	r := renewal{Heartbeat: HeartbeatOf(l), at: time.Now(), ttl: broker.HeartbeatTTL(&l.Spec, 0)}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -69,7 +88,7 @@ func (h *heartbeats) observe(l *coordinationv1.Lease, own bool) {
 }
 
 // came records the echo of an own renewal. The caller holds h.mu.
-func (h *heartbeats) came(stamp protocol.Stamp) {
+func (h *Heartbeats) came(stamp protocol.Stamp) {
 	if i := slices.IndexFunc(h.written, func(w renewal) bool { return w.Stamp == stamp }); i >= 0 {
 		h.echo, h.written = h.written[i].at, h.written[i+1:]
 	}
@@ -78,16 +97,15 @@ func (h *heartbeats) came(stamp protocol.Stamp) {
 // lost records that the Lease of a namespace, or a Member that named the namespace, is gone. If only the Lease is gone,
 // the member keeps the rest of its TTL. Without Lease and Member the namespace is forgotten.
 //
-// isMember asks whether a Member names the namespace. It is called under the lock, so that of two events at a time the
-// later one sees both.
-func (h *heartbeats) lost(namespace string, lease bool, isMember func() bool) {
+// It looks for the Member under the lock, so that of two events at a time the later one sees both.
+func (h *Heartbeats) lost(namespace string, lease bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	r, known := h.seen[namespace]
 	r.gone = r.gone || lease
 	switch {
 	case !known:
-	case r.gone && !isMember():
+	case r.gone && !h.members.names(namespace):
 		delete(h.seen, namespace)
 	default:
 		h.seen[namespace] = r
@@ -96,7 +114,7 @@ func (h *heartbeats) lost(namespace string, lease bool, isMember func() bool) {
 
 // writing records that this member is about to renew its own Lease. Whether the broker confirms the write does not
 // matter: if it comes back by the watch, it was written.
-func (h *heartbeats) writing(at protocol.Stamp) {
+func (h *Heartbeats) writing(at protocol.Stamp) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.written = append(h.written[max(0, len(h.written)-maxWritten+1):len(h.written):len(h.written)],
@@ -104,22 +122,15 @@ func (h *heartbeats) writing(at protocol.Stamp) {
 }
 
 // replaces returns UID and version for the next renewal.
-func (h *heartbeats) replaces() metav1.ObjectMeta {
+func (h *Heartbeats) replaces() metav1.ObjectMeta {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.stored
 }
 
 // store records the own Lease; zero if it is absent.
-func (h *heartbeats) store(m metav1.ObjectMeta) {
+func (h *Heartbeats) store(m metav1.ObjectMeta) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.stored = metav1.ObjectMeta{UID: m.UID, ResourceVersion: m.ResourceVersion}
-}
-
-// lastEcho returns the send time of this process's newest renewal that came back by the watch; zero before the first.
-func (h *heartbeats) lastEcho() time.Time {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.echo
 }

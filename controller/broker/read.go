@@ -10,7 +10,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
-	"github.com/clusterset-dns/clusterset/controller/liveness"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/controller/protocol"
 )
@@ -172,33 +171,6 @@ func (b *Broker) RecordCounts() map[string]int {
 	}
 	return counts
 }
-
-// Liveness returns the known heartbeats of all members, sorted by id, for package liveness.
-func (b *Broker) Liveness() []liveness.Member {
-	all := b.renewals()
-	members := make([]liveness.Member, 0, len(all))
-	for id, r := range all {
-		members = append(members, liveness.Member{Cluster: id, Seen: r.at, Heartbeat: r.Heartbeat, TTL: r.ttl})
-	}
-	slices.SortFunc(members, func(a, b liveness.Member) int { return cmp.Compare(a.Cluster, b.Cluster) })
-	return members
-}
-
-// renewals returns the last renewal of every member, by id.
-func (b *Broker) renewals() map[string]renewal {
-	members := b.Members.stored()
-	b.heartbeats.mu.Lock()
-	defer b.heartbeats.mu.Unlock()
-	all := make(map[string]renewal, len(members))
-	for _, m := range members {
-		all[m.Name] = b.heartbeats.seen[m.Spec.Namespace]
-	}
-	return all
-}
-
-// Echo returns the send time, by the monotonic clock, of this process's newest heartbeat that the broker's watch
-// brought back; zero before the first. Until then, and long after it, the broker may take no writes, or pass none on.
-func (b *Broker) Echo() time.Time { return b.heartbeats.lastEcho() }
 
 // Delivered reports whether the watches of the broker brought back all records, slices and inventories that this
 // process wrote before a time.

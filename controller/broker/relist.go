@@ -6,61 +6,49 @@ import (
 	"slices"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
-	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
-	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/controller/protocol"
 )
 
-// ReadHeartbeat reads the heartbeat of a member from the broker, since the watch may lag. Without a Lease it returns
-// the zero value.
-func (b *Broker) ReadHeartbeat(ctx context.Context, clusterID string) (h protocol.Heartbeat, err error) {
-	m := b.Members.Get(clusterID)
+// Read reads the heartbeat of a member from the broker, since the watch may lag. Without a Lease it returns the zero
+// value.
+func (h *Heartbeats) Read(ctx context.Context, clusterID string) (read protocol.Heartbeat, err error) {
+	m := h.members.Get(clusterID)
 	if m == nil {
-		return h, fmt.Errorf("broker: Member %s: not there", clusterID)
+		return read, fmt.Errorf("broker: Member %s: not there", clusterID)
 	}
 	lease := &coordinationv1.Lease{}
-	switch err := b.client.Get(ctx, lease, m.Spec.Namespace, broker.HeartbeatName); {
+	switch err := h.client.Get(ctx, lease, m.Spec.Namespace, broker.HeartbeatName); {
 	case apierrors.IsNotFound(err):
-		return h, nil
+		return read, nil
 	case err != nil:
-		return h, fmt.Errorf("broker: %w", err)
+		return read, fmt.Errorf("broker: %w", err)
 	}
-	b.heartbeats.observe(lease, false)
+	h.observe(lease, false)
 	return HeartbeatOf(lease), nil
 }
 
 // Relist lists all objects of a member, and reports whether the caches are as new.
-func (b *Broker) Relist(ctx context.Context, clusterID string) (caughtUp bool, err error) {
-	m := b.Members.Get(clusterID)
+func (h *Heartbeats) Relist(ctx context.Context, clusterID string) (caughtUp bool, err error) {
+	m := h.members.Get(clusterID)
 	if m == nil {
 		return false, fmt.Errorf("broker: Member %s: not there", clusterID)
 	}
-	for _, kind := range []struct {
-		id       apiserver.WatchID
-		example  apiserver.Object
-		labels   string
-		informer cache.SharedIndexInformer
-	}{
-		{watchRecords, &v1alpha1.ExportedService{}, mcsv1beta1.LabelSourceCluster, b.records},
-		{watchSlices, &discoveryv1.EndpointSlice{}, mcsv1beta1.LabelSourceCluster, b.slices},
-		{watchInventories, &v1alpha1.Inventory{}, "", b.inventories},
-	} {
-		if err := b.failure(kind.id); err != nil { // its cache may be older than a rollback
+	for _, kind := range h.lists {
+		if err := h.failure(kind.id); err != nil { // its cache may be older than a rollback
 			return false, err
 		}
-		list, err := b.client.ListMetadata(ctx, kind.example, m.Spec.Namespace, kind.labels)
+		list, err := h.client.ListMetadata(ctx, kind.example, m.Spec.Namespace, kind.labels)
 		if err != nil {
 			return false, fmt.Errorf("broker: %w", err)
 		}
 		bad := make(map[string]bool)
-		for _, u := range b.set.Undecodables(kind.id) {
+		for _, u := range h.set.Undecodables(kind.id) {
 			bad[u.Namespace+"/"+u.Name] = true
 		}
 		list.Items = slices.DeleteFunc(list.Items, func(

@@ -147,7 +147,7 @@ func (b *Broker) memberChanged(was, is **v1alpha1.Member, _ bool) {
 		return
 	}
 	if was != nil {
-		b.heartbeatLost((*was).Spec.Namespace, false)
+		b.Heartbeats.lost((*was).Spec.Namespace, false)
 	}
 	if is != nil {
 		_, rejected := (*is).Status.ValidProperties()
@@ -284,19 +284,14 @@ func (b *Broker) leaseChanged(was, is **coordinationv1.Lease, _ bool) {
 		return
 	}
 	if is == nil {
-		b.heartbeatLost(l.Namespace, true)
+		b.Heartbeats.lost(l.Namespace, true)
 		return
 	}
 	own := l.Namespace == b.cfg.Namespace
 	if own {
 		b.stamps.clock.See(HeartbeatOf(l).Stamp) // whoever wrote it
 	}
-	b.heartbeats.observe(l, own)
-}
-
-// heartbeatLost takes it that the Lease of a namespace, or else a Member that named the namespace, is gone.
-func (b *Broker) heartbeatLost(namespace string, lease bool) {
-	b.heartbeats.lost(namespace, lease, func() bool { return b.Members.names(namespace) })
+	b.Heartbeats.observe(l, own)
 }
 
 func latest[T any](was, is *T) T {

@@ -3,17 +3,12 @@ package broker
 import (
 	"context"
 	"fmt"
-	"math"
-	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
-	"github.com/clusterset-dns/clusterset/api/shorten"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/controller/protocol"
 )
@@ -84,62 +79,8 @@ func (b *Broker) ApplyInventory(ctx context.Context, i *v1alpha1.Inventory) erro
 	return nil
 }
 
-const maxBlind = 300 // octets
-
-// Renew renews the heartbeat of this member with a new stamp, see [Broker.Stamp]; others wait for ttl. complete is the
-// stamp at which the last pass over all exports began. blind names what this member cannot see of its own cluster, or
-// is "". If the Lease changed since the last Renew or LastHeartbeat, Renew returns a conflict ([apierrors.IsConflict]).
-func (b *Broker) Renew(ctx context.Context, stamp protocol.Stamp, ttl time.Duration, complete protocol.Stamp,
-	blind string) error {
-	seconds, replaced := int32(math.Ceil(ttl.Seconds())), b.heartbeats.replaces()
-	lease := &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: b.cfg.Namespace, Name: broker.HeartbeatName, UID: replaced.UID, ResourceVersion: replaced.ResourceVersion,
-			Labels:      map[string]string{broker.LabelManagedBy: broker.ManagedBy},
-			Annotations: map[string]string{broker.AnnotationComplete: complete.String()},
-		},
-		Spec: coordinationv1.LeaseSpec{
-			HolderIdentity: &b.self,
-			RenewTime:      &metav1.MicroTime{Time: time.UnixMicro(int64(stamp))}, LeaseDurationSeconds: &seconds,
-		},
-	}
-	if blind != "" {
-		lease.Annotations[broker.AnnotationBlind] = shorten.Text(blind, maxBlind)
-	}
-	b.heartbeats.writing(stamp)
-	if err := b.client.Apply(ctx, lease, wellknown.ManagerExporter); err != nil {
-		return fmt.Errorf("broker: %w", err)
-	}
-	b.heartbeats.store(lease.ObjectMeta)
-	return nil
-}
-
 // SeeStamp raises later stamps above a stamp of an earlier process.
 func (b *Broker) SeeStamp(s protocol.Stamp) { b.stamps.clock.See(s) }
 
 // Stamp returns a stamp that is higher than all before.
 func (b *Broker) Stamp() protocol.Stamp { return b.stamps.next() }
-
-// A StoredHeartbeat is the own heartbeat on the broker; zero without a Lease.
-type StoredHeartbeat struct {
-	protocol.Heartbeat
-	TTL  time.Duration
-	Ours bool // of this process
-}
-
-// LastHeartbeat reads this member's heartbeat from the broker. Later stamps of this process are higher.
-func (b *Broker) LastHeartbeat(ctx context.Context) (h StoredHeartbeat, err error) {
-	lease := &coordinationv1.Lease{}
-	switch err := b.client.Get(ctx, lease, b.cfg.Namespace, broker.HeartbeatName); {
-	case apierrors.IsNotFound(err):
-		b.heartbeats.store(metav1.ObjectMeta{})
-		return h, nil
-	case err != nil:
-		return h, fmt.Errorf("broker: %w", err)
-	}
-	b.heartbeats.store(lease.ObjectMeta)
-	holder := lease.Spec.HolderIdentity
-	h = StoredHeartbeat{HeartbeatOf(lease), broker.HeartbeatTTL(&lease.Spec, 0), holder != nil && *holder == b.self}
-	b.stamps.clock.See(max(h.Stamp, h.Complete))
-	return h, nil
-}

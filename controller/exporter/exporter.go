@@ -161,7 +161,7 @@ func (e *Exporter) Review() {
 		e.requeue(e.waiting.take())
 		// Without own heartbeats the broker may take no writes at all.
 		now, ttl := time.Now(), cmp.Or(e.cfg.TTL(), apibroker.MaxHeartbeatTTL)
-		if now.Sub(e.cfg.Broker.Echo()) < ttl/2 {
+		if now.Sub(e.cfg.Broker.Heartbeats.Echo()) < ttl/2 {
 			e.inventory.mark(e.behind.mark(now.Add(-ttl), e.cfg.Broker.Stamp()))
 		}
 	}

@@ -70,7 +70,7 @@ type Heartbeat struct {
 
 // Run beats until ctx ends; it then returns nil.
 func (h *Heartbeat) Run(ctx context.Context) error {
-	h.pass = pass{broker: h.Broker, publishAll: h.PublishAll, log: h.Log}
+	h.pass = pass{heartbeats: h.Broker.Heartbeats, stamp: h.Broker.Stamp, publishAll: h.PublishAll, log: h.Log}
 	var failing logging.Failure[bool]
 	for {
 		begin := time.Now()
@@ -194,7 +194,7 @@ func (h *Heartbeat) beat(ctx context.Context, begin time.Time, blind string) (se
 	if err := h.Membership.Original.note(ctx, stamp, h.mending); err != nil {
 		return false, err
 	}
-	if err := h.Broker.Renew(ctx, stamp, says.ttl, says.complete, says.blind); err != nil {
+	if err := h.Broker.Heartbeats.Renew(ctx, stamp, says.ttl, says.complete, says.blind); err != nil {
 		h.Membership.Original.sent(stamp, false)
 		return false, err
 	}

@@ -201,7 +201,7 @@ func (o *Original) look(ctx context.Context) (is verdict, err error) {
 	case noted: // a person has removed that
 		o.sight = sight{}
 	}
-	stored, err := o.Broker.LastHeartbeat(ctx)
+	stored, err := o.Broker.Heartbeats.Last(ctx)
 	if err != nil {
 		return is, err
 	}

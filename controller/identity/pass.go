@@ -25,7 +25,8 @@ const passPeriod = 10 * time.Minute
 //
 // Its methods are for one goroutine.
 type pass struct {
-	broker     *broker.Broker
+	heartbeats *broker.Heartbeats
+	stamp      func() protocol.Stamp
 	ttl        time.Duration
 	publishAll func(mark bool) (done func() bool) // see [Heartbeat].PublishAll
 	log        logging.Logger
@@ -68,7 +69,7 @@ func (p *pass) load(h broker.StoredHeartbeat) {
 // mayRenew reports whether the heartbeat may be renewed now. sees: each kind of the own cluster was seen since its API
 // server last failed.
 func (p *pass) mayRenew(blind, sees bool) bool {
-	p.sent(p.broker.Echo()) // the broker may have stored one without an answer
+	p.sent(p.heartbeats.Echo()) // the broker may have stored one without an answer
 	if blind {
 		p.due, p.done = true, nil
 		return true
@@ -95,7 +96,7 @@ func (p *pass) proceed(now time.Time, sees bool) {
 		p.done = nil // begin anew
 	}
 	if p.done == nil && sees && (p.due || !now.Before(p.next)) {
-		p.began, p.marks = p.broker.Stamp(), p.due
+		p.began, p.marks = p.stamp(), p.due
 		p.done = p.publishAll(p.due)
 	}
 	if p.done != nil && p.done() {

@@ -132,7 +132,7 @@ func (e *Expiry) evaluate(ctx context.Context, now time.Time) (err error) {
 	was := e.Result()
 	next, silent, back := was.Without(e.Broker.Members.Removed).Next(in)
 	for _, m := range silent {
-		stored, readErr := e.Broker.ReadHeartbeat(ctx, m.Cluster)
+		stored, readErr := e.Broker.Heartbeats.Read(ctx, m.Cluster)
 		switch {
 		case readErr != nil:
 			err = cmp.Or(err, readErr)
@@ -187,13 +187,13 @@ func (e *Expiry) isBack(ctx context.Context, m liveness.Member, p protocol.Peer,
 	}
 	e.relisted[m.Cluster] = next
 	counts := func() (bool, error) {
-		stored, err := e.Broker.ReadHeartbeat(ctx, m.Cluster)
+		stored, err := e.Broker.Heartbeats.Read(ctx, m.Cluster)
 		return err == nil && p.Counts(stored), err
 	}
 	if ok, err := counts(); !ok { // the Lease may have changed since the watch brought its heartbeat
 		return false, err
 	}
-	if caughtUp, err := e.Broker.Relist(ctx, m.Cluster); !caughtUp || err != nil {
+	if caughtUp, err := e.Broker.Heartbeats.Relist(ctx, m.Cluster); !caughtUp || err != nil {
 		return false, err
 	}
 	ok, err := counts()
@@ -274,14 +274,14 @@ func (e *Expiry) report(m liveness.Member, silent bool, ttl time.Duration) {
 
 // inputs returns the inputs of an evaluation at now.
 func (e *Expiry) inputs(now time.Time) liveness.Inputs {
-	sent, ttl := e.Broker.Echo(), e.TTL()
+	sent, ttl := e.Broker.Heartbeats.Echo(), e.TTL()
 	if e.Broker.State().Membership != broker.Admitted || !e.Broker.Synced() {
 		sent = time.Time{} // the members are not known
 	}
 	e.echo = e.echo.Next(now, sent, ttl)
 	in := liveness.Inputs{Now: now, TTL: ttl, OnExpiry: e.OnExpiry, Echoed: e.echo.Since(), Self: e.ClusterID}
 	known := make(map[string]time.Time)
-	for _, m := range e.Broker.Liveness() {
+	for _, m := range e.Broker.Heartbeats.Liveness() {
 		since, old := e.known[m.Cluster]
 		if !old {
 			since = now

@@ -120,7 +120,7 @@ func (p *Parts) addMembers(s *page.Status, imported map[string]int) {
 	for _, m := range p.Broker.Members.All() {
 		versions[m.Name] = m.Status.Version
 	}
-	for _, l := range p.Broker.Liveness() {
+	for _, l := range p.Broker.Heartbeats.Liveness() {
 		m := page.Member{
 			ID: l.Cluster, State: page.Live, Heartbeat: l.Seen, Version: versions[l.Cluster], Since: result.Since(l.Cluster),
 			Exports: exported[l.Cluster], Imported: imported[l.Cluster], Offered: offered[l.Cluster],
