@@ -47,7 +47,8 @@ func TestReadReplicas(t *testing.T) {
 			return
 		case hashes[name] != "":
 			w.WriteHeader(http.StatusForbidden)
-			answer = metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: "Failure", Reason: metav1.StatusReasonForbidden,
+			answer = metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: "Failure",
+				Reason: metav1.StatusReasonForbidden,
 				Code: http.StatusForbidden}
 		default:
 			w.WriteHeader(http.StatusNotFound)

@@ -52,7 +52,8 @@ func checkRegion(wanted string, property *unstructured.Unstructured) error {
 	}
 	has := read.PropertyValue(property)
 	if property != nil && has != wanted && !isAppliedBy(property, wellknown.ManagerJoin) {
-		return fmt.Errorf("%s is %q, and was not written by clusterset: change it, or delete it first", read.Describe(property), has)
+		return fmt.Errorf("%s is %q, and was not written by clusterset: change it, or delete it first",
+			read.Describe(property), has)
 	}
 	return nil
 }

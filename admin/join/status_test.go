@@ -149,7 +149,8 @@ func TestCredentialAndStatus(t *testing.T) {
 	renew(t, onBroker, joined.Namespace, broker.HeartbeatName, now.Add(-time.Hour))
 	wantProblem(t, statusOf(t, nil, east.Config(), o), `member "west" last renewed its heartbeat 1h0m0s ago: it has expired`)
 	renew(t, onBroker, own, broker.HeartbeatName, now.Add(-time.Hour))
-	wantProblem(t, statusOf(t, nil, east.Config(), o), "the controller runs but does not renew its heartbeat on the broker")
+	wantProblem(t, statusOf(
+		t, nil, east.Config(), o), "the controller runs but does not renew its heartbeat on the broker")
 	t.Run("a CRD that is too old", func(t *testing.T) { outdatedKind(t, east, o) })
 	t.Run("a frozen controller", func(t *testing.T) { frozenController(t, east, o) })
 	renew(t, east, wellknown.ControllerNamespace, wellknown.ControllerLease, now.Add(-time.Hour))

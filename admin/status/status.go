@@ -349,7 +349,8 @@ func (s *collector) readVersion(ctx context.Context, c *read.Cluster) (read.Set,
 		s.problem("broker: %s does not exist: run \"clusterset broker init\"", read.Describe(o))
 	}
 	for _, o := range found.Changed {
-		s.problem("broker: %s differs from that of version %d: run \"clusterset broker init\"", read.Describe(o), deploy.Version)
+		s.problem("broker: %s differs from that of version %d: run \"clusterset broker init\"", read.Describe(o),
+			deploy.Version)
 	}
 	if outdated := found.Outdated(); outdated != "" {
 		s.problem("%s", outdated)

@@ -175,7 +175,8 @@ func TestVIPsStay(t *testing.T) {
 	record.Spec.VIP = &v1alpha1.VIP{Wanted: true}
 	b.Create(record)
 	i.Await("app", func() bool {
-		return len(i.Broker.Records(app)) == 1 && i.Broker.Members.Get("west").Spec.VIPCIDR != "" && i.Listed(app) && i.Listed(db)
+		return len(i.Broker.Records(app)) == 1 && i.Broker.Members.Get("west").Spec.VIPCIDR != "" && i.Listed(app) &&
+			i.Listed(db)
 	})
 	has := func(what string, svc types.NamespacedName, want int) {
 		t.Helper()

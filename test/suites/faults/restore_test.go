@@ -308,7 +308,8 @@ func TestBrokerIsWiped(t *testing.T) {
 			serve(t, west, ns, "old", "10.22.0.2")
 			awaitImport(t, west, ns, "old", "10.21.0.1 10.22.0.2")
 			until.OK(t, "broker init and join", func(ctx context.Context) error {
-				return errors.Join(join.Init(ctx, clusters.Broker.Config(), join.InitOptions{AggregateView: true}), joinMembers(ctx))
+				return errors.Join(join.Init(ctx, clusters.Broker.Config(), join.InitOptions{AggregateView: true}),
+					joinMembers(ctx))
 			})
 			export(t, east, ns, "anew", "10.21.0.1")
 			awaitImport(t, west, ns, "anew", "10.21.0.1")
@@ -363,7 +364,8 @@ func TestBrokerKindIsDeleted(t *testing.T) {
 			serve(t, west, ns, "web", "10.22.0.2")
 			awaitImport(t, west, ns, "web", "10.21.0.1 10.22.0.2")
 			until.OK(t, "broker init and join", func(ctx context.Context) error {
-				return errors.Join(join.Init(ctx, clusters.Broker.Config(), join.InitOptions{AggregateView: true}), joinMembers(ctx))
+				return errors.Join(join.Init(ctx, clusters.Broker.Config(), join.InitOptions{AggregateView: true}),
+					joinMembers(ctx))
 			})
 			for _, i := range []*instance{e, w} {
 				i.awaitMetric("frozen", "broker_empty", 0)
