@@ -49,7 +49,7 @@ func TestReadReplicas(t *testing.T) {
 			w.WriteHeader(http.StatusForbidden)
 			answer = metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: "Failure",
 				Reason: metav1.StatusReasonForbidden,
-				Code: http.StatusForbidden}
+				Code:   http.StatusForbidden}
 		default:
 			w.WriteHeader(http.StatusNotFound)
 		}
