@@ -280,6 +280,17 @@ func (v *inventory) stuckSince(since time.Time) string {
 	return ""
 }
 
+// neverListed reports whether the broker rejects the part of a service and has none. Importers know no list then that
+// the end of the service has to leave.
+func (v *inventory) neverListed(svc types.NamespacedName) bool {
+	part := apibroker.InventoryPart(svc.Namespace, svc.Name)
+	v.mu.Lock()
+	_, rejected := v.stuck[part]
+	v.mu.Unlock()
+	has, _ := v.broker.OwnInventory(part)
+	return rejected && has == nil
+}
+
 // unmark drops the marks that a write of a part included.
 func (v *inventory) unmark(part string, marks int) {
 	v.mu.Lock()

@@ -128,7 +128,11 @@ func (a *attempt) next() (want protocol.Export, next []protocol.Write) {
 			want.Slices = append(want.Slices, e.Name)
 		}
 	}
-	return want, protocol.Next(want, a.broker.OwnService(a.svc, a.onBroker, a.existing))
+	have := a.broker.OwnService(a.svc, a.onBroker, a.existing)
+	if a.uid == "" && a.inventory.neverListed(a.svc) {
+		have.Entry = protocol.Entry{Stamp: 1} // as if its end were written
+	}
+	return want, protocol.Next(want, have)
 }
 
 // listed reports whether the broker's record lists a slice.

@@ -231,3 +231,29 @@ func TestSliceOfRejectedRecord(t *testing.T) {
 		return len(has) == 2 && len(has[0].Endpoints)+len(has[1].Endpoints) == 1
 	})
 }
+
+// docs/spec/controller.md 2.6: the broker rejects the inventory from the start. What ends is deleted all the same.
+func TestEndOfUnlisted(t *testing.T) {
+	tier.All(t)
+	b := newEnv(t)
+	a := b.start(func(*Config) {})
+	b.Deny(memberenv.Policy{Name: "no-inventory", Resources: []string{"broker.clusterset-dns.io/v1alpha1/inventories"},
+		Where: onBroker, Want: []string{"false"}})
+	b.Create(memberenv.NewExport(db), memberenv.NewService(db), memberenv.NewSourceSlice(db, "db-1", "10.1.0.1"))
+	a.Await("export seen", func() bool {
+		return a.Member.Export(db) != nil && a.Member.Service(db) != nil && len(a.Member.SourceSlices(db)) == 1
+	})
+	err := a.settle(db)
+	if record, has := a.Broker.Own(db); member.Rejection(err) == "" || record == nil || len(has) != 1 {
+		t.Fatalf("record %v, %d slices, want both and a rejection: %v", record, len(has), err)
+	}
+	a.inventory.noteWrite(apibroker.InventoryPart(db.Namespace, db.Name), err)
+	b.Delete(memberenv.NewExport(db))
+	a.Await("the end", func() bool { return a.Member.Export(db) == nil && a.exported(db).Record == nil })
+	if err := a.settle(db); member.Rejection(err) == "" {
+		t.Errorf("want a rejection of the inventory: %v", err)
+	}
+	if record, has := a.Broker.Own(db); record != nil || len(has) > 0 {
+		t.Errorf("the broker has record %v and %d slices", record, len(has))
+	}
+}
