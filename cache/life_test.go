@@ -950,8 +950,7 @@ func testSnapshotForAnyFailure(t *testing.T, cp *controlplane.ControlPlane) {
 		moved := fmt.Sprintf("10.1.2.%d", code%256)
 		apply(t, cp, strings.Replace(shopDB, "10.1.0.7", moved, 1))
 		until.True(t, "an endpoint that moved", func() bool {
-			return show(r.State()) == strings.Replace(want, "10.1.0.7",
-				moved, 1)
+			return show(r.State()) == strings.Replace(want, "10.1.0.7", moved, 1)
 		})
 		apply(t, cp, shopDB)
 		until.True(t, "as before", func() bool { return show(r.State()) == want })

@@ -146,8 +146,7 @@ func TestManifestsAreFollowed(t *testing.T) {
 	r.awaitNames(t, "web.shop")
 	must(t, os.Rename(dir, dir+".gone")) // In one step: an empty folder is valid.
 	until.True(t, "told of the folder that is gone", func() bool {
-		return r.log.count(
-			"the last state stays: manifests: stat "+dir+": ") == 1
+		return r.log.count("the last state stays: manifests: stat "+dir+": ") == 1
 	})
 	if got := names(r.State()); got != "web.shop" {
 		t.Errorf("got %q, want the last good state", got)

@@ -130,8 +130,7 @@ func (ws *watches) Silence(namespace string, slices bool) time.Duration {
 // Silent names the watch with the oldest contact of all that answers need.
 func (ws *watches) Silent() string {
 	return slices.MaxFunc(ws.needs[""], func(a, b *watch) int {
-		return cmp.Compare(a.contact.Age(),
-			b.contact.Age())
+		return cmp.Compare(a.contact.Age(), b.contact.Age())
 	}).id().String()
 }
 

@@ -83,8 +83,7 @@ func TestRun(t *testing.T) {
 	})
 	id := &aboutv1beta1.ClusterProperty{}
 	until.True(t, "it has set the cluster id", func() bool {
-		return env.Admin.Get(t.Context(), id, "",
-			about.ClusterIDName) == nil
+		return env.Admin.Get(t.Context(), id, "", about.ClusterIDName) == nil
 	})
 	if id.Spec.Value != memberenv.ID {
 		t.Errorf("cluster id = %q, want %q", id.Spec.Value, memberenv.ID)

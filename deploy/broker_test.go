@@ -185,8 +185,7 @@ func testTokens(t *testing.T, c *controlplane.ControlPlane, client dynamic.Inter
 		Name: east, Labels: map[string]string{broker.LabelClusterID: "east"}, Annotations: grant.Annotations(),
 	}})
 	until.OK(t, "the grant", func(ctx context.Context) error {
-		return rejected(request(ctx, lives(2*time.Hour)),
-			"at most 1h0m0s,")
+		return rejected(request(ctx, lives(2*time.Hour)), "at most 1h0m0s,")
 	})
 	const alone = "for this API server alone"
 	for _, tt := range []struct {

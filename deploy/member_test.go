@@ -141,8 +141,7 @@ func testClusterID(t *testing.T, client dynamic.ResourceInterface, version strin
 	create(about.ClusterSetName, "production")
 	// The property is found a moment later.
 	until.OK(t, "policy", func(ctx context.Context) error {
-		return rejected(set(ctx, about.ClusterIDName, "west"),
-			stays)
+		return rejected(set(ctx, about.ClusterIDName, "west"), stays)
 	})
 	for _, tt := range []struct {
 		name     string

@@ -156,8 +156,7 @@ func testNamespaceWrites(t *testing.T, c *controlplane.ControlPlane, mode deploy
 		return write{object: ns}
 	}
 	until.OK(t, account+" creates namespaces", func(ctx context.Context) error {
-		return rejected(namespace("a",
-			nil).do(ctx, client), "")
+		return rejected(namespace("a", nil).do(ctx, client), "")
 	})
 	if got := of.verbs(t, "namespaces", "", ""); got != "get list watch create" {
 		t.Errorf("%s may do %q with namespaces, want to create and read them", account, got)

@@ -163,8 +163,7 @@ func (o Objects) Reachable(addresses []netip.Addr) []netip.Addr {
 	var same []netip.Addr
 	for _, a := range addresses {
 		if slices.ContainsFunc(service.Spec.ClusterIPs, func(ip string) bool {
-			return strings.Contains(ip,
-				":") == a.Is6()
+			return strings.Contains(ip, ":") == a.Is6()
 		}) {
 			same = append(same, a)
 		}

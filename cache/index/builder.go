@@ -475,8 +475,7 @@ func (e *endpoints) indexBare() {
 	bare := []portRecords{{}, {proto: differing}}
 	for i, runs := range [][]run{common, own} {
 		slices.SortFunc(runs, func(x, y run) int {
-			return cmp.Or(cmp.Compare(x.group, y.group),
-				cmp.Compare(x.number, y.number))
+			return cmp.Or(cmp.Compare(x.group, y.group), cmp.Compare(x.number, y.number))
 		})
 		for _, r := range slices.CompactFunc(runs, func(x, y run) bool {
 			return x.group == y.group && x.number == y.number

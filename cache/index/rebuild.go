@@ -117,8 +117,7 @@ func (p *part) cut(at uint32) (before part) {
 func (p *part) find(label string) (at uint32, found bool) {
 	var buf [48]byte
 	i := sort.Search(p.hosts.len(), func(i int) bool {
-		return string(p.appendLabel(buf[:0],
-			p.hosts.from+uint32(i))) >= label
+		return string(p.appendLabel(buf[:0], p.hosts.from+uint32(i))) >= label
 	})
 	at = p.hosts.from + uint32(i)
 	return at, at < p.hosts.to && string(p.appendLabel(buf[:0], at)) == label

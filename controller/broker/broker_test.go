@@ -1221,8 +1221,7 @@ func testMembership(t *testing.T, a admin) {
 	fresh := connect(t, a.cp.Config())
 	fresh.awaitState(broker.NoCRDs)
 	until.True(t, "a wait for ExportedService", func() bool {
-		return strings.Contains(fresh.Waiting(),
-			"ExportedService")
+		return strings.Contains(fresh.Waiting(), "ExportedService")
 	})
 	if fresh.Synced() {
 		t.Error("synced without ExportedService")

@@ -107,8 +107,7 @@ func (n *inventories) forget(namespace string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	maps.DeleteFunc(n.newest, func(key string, _ *v1alpha1.Inventory) bool {
-		return strings.HasPrefix(key,
-			namespace+"/")
+		return strings.HasPrefix(key, namespace+"/")
 	})
 }
 

@@ -58,8 +58,7 @@ func LastResort(sources []Source, imported, beside []*discoveryv1.EndpointSlice)
 func needed(s *discoveryv1.EndpointSlice, others map[served]bool) *discoveryv1.EndpointSlice {
 	s = s.DeepCopy()
 	s.Endpoints = slices.DeleteFunc(s.Endpoints, func(e discoveryv1.Endpoint) bool {
-		return !broker.IsReady(
-			e.Conditions)
+		return !broker.IsReady(e.Conditions)
 	})
 	serves, ports := servedBy(s), s.Ports
 	s.Ports = nil

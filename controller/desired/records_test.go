@@ -5,96 +5,34 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/controller/merge"
+	"github.com/clusterset-dns/clusterset/test/harness/exportspec"
 )
 
-// The helpers below repeat those of package merge: no other package can use its test files.
+// See package exportspec.
+var (
+	shop, hour                          = exportspec.Shop, exportspec.Hour
+	ports, families, headless, clientIP = exportspec.Ports, exportspec.Families, exportspec.Headless, exportspec.ClientIP
+	label, annotation                   = exportspec.Label, exportspec.Annotation
+	distribution, policy, vip           = exportspec.Distribution, exportspec.Policy, exportspec.VIP
+)
 
-var shop = types.NamespacedName{Namespace: "shop", Name: "db"}
-
-func hour(h int) metav1.Time { return metav1.NewTime(time.Date(2026, 3, 1, h, 0, 0, 0, time.UTC)) }
+const v4, v6 = exportspec.V4, exportspec.V6
 
 // record returns an export of shop/db by cluster, created at hour h, which the broker got a minute later.
 func record(cluster string, h int, with ...func(*v1alpha1.ExportedServiceSpec)) merge.Record {
-	r := merge.Record{
-		Cluster: cluster, Admitted: hour(0), Created: metav1.NewTime(hour(h).Add(time.Minute)),
-		Spec: v1alpha1.ExportedServiceSpec{
-			Namespace: shop.Namespace, Name: shop.Name, Type: v1alpha1.ClusterSetIP, ExportCreated: hour(h),
-			IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol}, SessionAffinity: corev1.ServiceAffinityNone,
-		},
-	}
-	ports("http/TCP/80")(&r.Spec)
-	for _, f := range with {
-		f(&r.Spec)
-	}
-	return r
+	return merge.Record{Cluster: cluster, Admitted: hour(0), Created: metav1.NewTime(hour(h).Add(time.Minute)),
+		Spec: exportspec.New(h, with...)}
 }
-
-// ports sets ports of the form "name/TCP/80", "/TCP/80" or "name/TCP/80/h2c".
-func ports(list ...string) func(*v1alpha1.ExportedServiceSpec) {
-	return func(s *v1alpha1.ExportedServiceSpec) {
-		s.Ports = nil
-		for _, text := range list {
-			part := strings.Split(text, "/")
-			number, err := strconv.Atoi(part[2])
-			if err != nil {
-				panic(err)
-			}
-			p := v1alpha1.ServicePort{Name: part[0], Protocol: corev1.Protocol(part[1]), Port: int32(number)}
-			if len(part) > 3 {
-				p.AppProtocol = &part[3]
-			}
-			s.Ports = append(s.Ports, p)
-		}
-	}
-}
-
-func families(f ...corev1.IPFamily) func(*v1alpha1.ExportedServiceSpec) {
-	return func(s *v1alpha1.ExportedServiceSpec) { s.IPFamilies = f }
-}
-
-func headless(s *v1alpha1.ExportedServiceSpec) { s.Type = v1alpha1.Headless }
-
-func clientIP(seconds int32) func(*v1alpha1.ExportedServiceSpec) {
-	return func(s *v1alpha1.ExportedServiceSpec) {
-		s.SessionAffinity = corev1.ServiceAffinityClientIP
-		s.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &seconds}}
-	}
-}
-
-func label(key, value string) func(*v1alpha1.ExportedServiceSpec) {
-	return func(s *v1alpha1.ExportedServiceSpec) {
-		s.Labels = append(s.Labels, v1alpha1.Label{Key: key, Value: value})
-	}
-}
-
-func annotation(key, value string) func(*v1alpha1.ExportedServiceSpec) {
-	return func(s *v1alpha1.ExportedServiceSpec) {
-		s.Annotations = append(s.Annotations, v1alpha1.Annotation{Key: key, Value: value})
-	}
-}
-
-func distribution(value string) func(*v1alpha1.ExportedServiceSpec) {
-	return func(s *v1alpha1.ExportedServiceSpec) { s.TrafficDistribution = &value }
-}
-
-func policy(value corev1.ServiceInternalTrafficPolicy) func(*v1alpha1.ExportedServiceSpec) {
-	return func(s *v1alpha1.ExportedServiceSpec) { s.InternalTrafficPolicy = &value }
-}
-
-const v4, v6 = corev1.IPv4Protocol, corev1.IPv6Protocol
 
 func pools() []merge.Pool {
 	return []merge.Pool{
@@ -102,11 +40,6 @@ func pools() []merge.Pool {
 		{Cluster: "a", Prefix: netip.MustParsePrefix("fd17:87d8:f436::/112")},
 		{Cluster: "b", Prefix: netip.MustParsePrefix("243.1.0.0/16")},
 	}
-}
-
-// vip makes the request for a clusterset IP.
-func vip(wanted bool) func(*v1alpha1.ExportedServiceSpec) {
-	return func(s *v1alpha1.ExportedServiceSpec) { s.VIP = &v1alpha1.VIP{Wanted: wanted} }
 }
 
 // claims returns what inventories with stamp 7 say, from texts such as "a 243.0.0.1 3": since an hour. The members are
@@ -140,33 +73,7 @@ func (g generator) record(cluster string) merge.Record {
 	if g.IntN(10) == 0 {
 		r.Created = metav1.Time{}
 	}
-	s := &r.Spec
-	s.Type = pick(g, v1alpha1.ClusterSetIP, v1alpha1.ClusterSetIP, v1alpha1.Headless)
-	s.IPFamilies = pick(g, [][]corev1.IPFamily{{v4}, {v6}, {v4, v6}, {v6, v4}}...)
-	s.Ports = nil
-	for range g.IntN(4) {
-		p := v1alpha1.ServicePort{
-			Name: pick(g, "", "http", "dns"), Protocol: pick(g, corev1.ProtocolTCP, corev1.ProtocolUDP),
-			Port:        int32(1 + g.IntN(3)),
-			AppProtocol: pick(g, nil, nil, new("h2c")),
-		}
-		s.Ports = append(s.Ports, p)
-		if s.Validate() != nil {
-			s.Ports = s.Ports[:len(s.Ports)-1]
-		}
-	}
-	if g.IntN(3) == 0 {
-		clientIP(pick[int32](g, 10, 20))(s)
-	}
-	s.TrafficDistribution = pick(g, nil, nil, new("PreferClose"))
-	s.InternalTrafficPolicy = pick(g, nil, new(corev1.ServiceInternalTrafficPolicyCluster),
-		new(corev1.ServiceInternalTrafficPolicyLocal))
-	for _, f := range []func(*v1alpha1.ExportedServiceSpec){label("x", "1"), label("y", "2"), annotation("x", "1")} {
-		if g.IntN(3) == 0 {
-			f(s)
-		}
-	}
-	s.VIP = pick(g, nil, &v1alpha1.VIP{}, &v1alpha1.VIP{Wanted: true})
+	exportspec.Randomize(g.Rand, &r.Spec)
 	return r
 }
 

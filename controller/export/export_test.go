@@ -269,8 +269,7 @@ func TestSlices(t *testing.T) {
 			t.Errorf("%s: slices = %s, want %s", tt.name, got, tt.want)
 		}
 		if !slices.IsSortedFunc(r.Slices, func(a, b *discoveryv1.EndpointSlice) int {
-			return strings.Compare(a.Name,
-				b.Name)
+			return strings.Compare(a.Name, b.Name)
 		}) {
 			t.Errorf("%s: slices are not sorted by name", tt.name)
 		}

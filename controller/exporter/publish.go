@@ -151,10 +151,11 @@ func (a *attempt) target(name string) *discoveryv1.EndpointSlice {
 	if len(deleted) > 0 {
 		return e
 	}
-	stays := append(trimmed, e.DeepCopy())[0]
-	stays.ObjectMeta = metav1.ObjectMeta{Name: e.Name, Labels: e.Labels, Annotations: maps.Clone(e.Annotations)}
-	metav1.SetMetaDataAnnotation(&stays.ObjectMeta, apibroker.AnnotationExportUID, a.uid)
-	return stays
+	endpoints := e.Endpoints
+	if len(trimmed) > 0 {
+		endpoints = trimmed[0].Endpoints
+	}
+	return a.with(e, endpoints)
 }
 
 func (a *attempt) right(name string) bool {
@@ -221,11 +222,18 @@ func (a *attempt) deleteSlice(ctx context.Context, e *discoveryv1.EndpointSlice)
 	case len(e.Endpoints) == 0:
 		return nil
 	}
-	empty := e.DeepCopy()
-	empty.ObjectMeta = metav1.ObjectMeta{Name: e.Name, Labels: e.Labels, Annotations: maps.Clone(e.Annotations)}
-	empty.Endpoints = []discoveryv1.Endpoint{}
-	_, err := a.broker.ApplySlice(ctx, empty)
+	_, err := a.broker.ApplySlice(ctx, a.with(e, []discoveryv1.Endpoint{}))
 	return err
+}
+
+// with returns a slice on the broker, to be written for this export with other endpoints.
+func (a *attempt) with(e *discoveryv1.EndpointSlice, endpoints []discoveryv1.Endpoint) *discoveryv1.EndpointSlice {
+	s := &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Name: e.Name, Labels: e.Labels, Annotations: maps.Clone(e.Annotations)},
+		AddressType: e.AddressType, Ports: e.Ports, Endpoints: endpoints,
+	}
+	metav1.SetMetaDataAnnotation(&s.ObjectMeta, apibroker.AnnotationExportUID, a.uid)
+	return s
 }
 
 // writeSlice writes a slice, and once more if it has endpoints that may go later. The admission of the broker may take

@@ -78,8 +78,7 @@ func (b *env) toClusters(a *exporting, value string) {
 		b.Fatal(err)
 	}
 	a.Await("annotation seen", func() bool {
-		return a.Member.Export(
-			db).Annotations[apibroker.AnnotationToClusters] == value
+		return a.Member.Export(db).Annotations[apibroker.AnnotationToClusters] == value
 	})
 }
 

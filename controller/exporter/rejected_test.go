@@ -307,8 +307,7 @@ func (b *env) movedEndpoints(a *exporting) {
 	}
 	b.Update(source("moving-2", "10.1.0.7", "10.1.0.9"))
 	a.Await("another address seen", func() bool {
-		return a.Member.SourceSlices(
-			moving)[0].Endpoints[1].Addresses[0] == "10.1.0.9"
+		return a.Member.SourceSlices(moving)[0].Endpoints[1].Addresses[0] == "10.1.0.9"
 	})
 	reconciles("to one that is not", "moving-22", "10.1.0.7+10.1.0.9", false)
 	b.Create(source("moving-3", "10.1.0.7", "10.1.66.1"))
@@ -323,8 +322,7 @@ func (b *env) movedEndpoints(a *exporting) {
 	// first.
 	first, second := "moving-1", "moving-2"
 	if name := func(source string) string {
-		return apibroker.SliceName("shop", "moving",
-			source)
+		return apibroker.SliceName("shop", "moving", source)
 	}; name(first) > name(second) {
 		first, second = second, first
 	}

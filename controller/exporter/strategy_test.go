@@ -66,8 +66,7 @@ func TestExportStrategies(t *testing.T) {
 			t.Fatal(err)
 		}
 		return a.do(db, "strategy "+name, func() bool {
-			return a.Member.Export(
-				db).Annotations[apibroker.AnnotationSliceStrategy] == name
+			return a.Member.Export(db).Annotations[apibroker.AnnotationSliceStrategy] == name
 		})
 	}
 

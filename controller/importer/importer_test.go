@@ -566,8 +566,7 @@ func (i importing) freezeAll(source, slice *discoveryv1.EndpointSlice) {
 	source.Endpoints[0].Addresses[0] = "10.1.0.3"
 	i.Update(source)
 	got := i.do("flip of our own", func() bool {
-		return i.Member.SourceSlices(
-			db)[0].Endpoints[0].Addresses[0] == "10.1.0.3"
+		return i.Member.SourceSlices(db)[0].Endpoints[0].Addresses[0] == "10.1.0.3"
 	})
 	i.Expect("our own, frozen", got, importedWrite("PATCH", "east", "db-1"))
 	i.Freezes.Set(safety.BrokerEmpty, "")
@@ -615,8 +614,7 @@ func (i importing) lose(record *v1alpha1.ExportedService, slice, source *discove
 	source.Endpoints[0].Addresses[0] = "10.1.0.4"
 	i.Update(source)
 	got = i.do("flip of our own", func() bool {
-		return i.Member.SourceSlices(
-			db)[0].Endpoints[0].Addresses[0] == "10.1.0.4"
+		return i.Member.SourceSlices(db)[0].Endpoints[0].Addresses[0] == "10.1.0.4"
 	})
 	i.Expect("our own, without the record", got, importedWrite("PATCH", "east", "db-1"))
 	restore(old)
@@ -924,8 +922,7 @@ func TestDividedIntoADeniedSlice(t *testing.T) {
 	}
 	bySource := func(is ...*discoveryv1.EndpointSlice) {
 		all = slices.SortedFunc(slices.Values(is), func(a, b *discoveryv1.EndpointSlice) int {
-			return strings.Compare(a.Name,
-				b.Name)
+			return strings.Compare(a.Name, b.Name)
 		})
 	}
 

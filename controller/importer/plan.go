@@ -347,8 +347,7 @@ func (p planner) current(in inputs, cluster string, all []*discoveryv1.EndpointS
 		return nil
 	case p.behind(in, cluster) == liveness.Nothing:
 		return slices.DeleteFunc(slices.Clone(all), func(s *discoveryv1.EndpointSlice) bool {
-			return desired.StampOf(
-				s) < int64(in.entries[cluster].Behind)
+			return desired.StampOf(s) < int64(in.entries[cluster].Behind)
 		})
 	}
 	return all

@@ -251,8 +251,7 @@ func (c consumer) eligible(all []*discoveryv1.EndpointSlice, has func(*discovery
 	with := func(counts func(discoveryv1.EndpointConditions) bool) []string {
 		return clustersOf(all, func(e *discoveryv1.EndpointSlice) bool {
 			return has(e) && slices.ContainsFunc(e.Endpoints, func(ep discoveryv1.Endpoint) bool {
-				return counts(
-					ep.Conditions)
+				return counts(ep.Conditions)
 			})
 		})
 	}

@@ -188,8 +188,7 @@ func (i importing) checkExporters(record *v1alpha1.ExportedService) {
 	i.Update(record)
 	i.do("selectors of west", func() bool {
 		return slices.ContainsFunc(i.Broker.Records(db), func(r merge.Record) bool {
-			return len(
-				r.Spec.ClusterSelectors) == 1
+			return len(r.Spec.ClusterSelectors) == 1
 		})
 	})
 	i.checkShown("east")
@@ -200,8 +199,7 @@ func (i importing) checkExporters(record *v1alpha1.ExportedService) {
 
 	i.edit(&corev1.Namespace{}, "shop", fmt.Sprintf(`{"metadata":{"annotations":{%q:null}}}`, apibroker.AnnotationAffinity))
 	i.Await("no annotation", func() bool {
-		return i.Member.Namespace(
-			"shop").Annotations[apibroker.AnnotationAffinity] == ""
+		return i.Member.Namespace("shop").Annotations[apibroker.AnnotationAffinity] == ""
 	})
 	off := i.with(func(c *Config) { c.ExportedAffinity = false })
 	off.do("", always)
@@ -210,8 +208,7 @@ func (i importing) checkExporters(record *v1alpha1.ExportedService) {
 
 	i.edit(&corev1.Namespace{}, "shop", fmt.Sprintf(`{"metadata":{"annotations":{%q:null}}}`, apibroker.AnnotationAffinity))
 	i.Await("no annotation", func() bool {
-		return i.Member.Namespace(
-			"shop").Annotations[apibroker.AnnotationAffinity] == ""
+		return i.Member.Namespace("shop").Annotations[apibroker.AnnotationAffinity] == ""
 	})
 	i.do("", always)
 	i.checkShown("west")
@@ -318,8 +315,7 @@ func (i importing) checkWithoutAddress(source *discoveryv1.EndpointSlice) {
 
 	i.edit(&corev1.Namespace{}, "shop", fmt.Sprintf(`{"metadata":{"annotations":{%q:null}}}`, apibroker.AnnotationAffinity))
 	i.Await("no annotation", func() bool {
-		return i.Member.Namespace(
-			"shop").Annotations[apibroker.AnnotationAffinity] == ""
+		return i.Member.Namespace("shop").Annotations[apibroker.AnnotationAffinity] == ""
 	})
 	i.do("", always)
 	i.checkShown("west")
@@ -407,8 +403,7 @@ func (i importing) affinity(value string) {
 	i.Helper()
 	i.edit(&corev1.Namespace{}, "shop", fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, apibroker.AnnotationAffinity, value))
 	i.Await("annotation", func() bool {
-		return i.Member.Namespace(
-			"shop").Annotations[apibroker.AnnotationAffinity] == value
+		return i.Member.Namespace("shop").Annotations[apibroker.AnnotationAffinity] == value
 	})
 }
 
@@ -561,8 +556,7 @@ func TestChooseForDNS(t *testing.T) {
 	} {
 		newChoices(time.Hour).choose(db, prefers, dns, tt.desired, desired.Objects{})
 		if got := clustersOf(tt.desired, func(e *discoveryv1.EndpointSlice) bool {
-			return !desired.IsHidden(
-				e)
+			return !desired.IsHidden(e)
 		}); !slices.Equal(got, tt.shown) {
 			t.Errorf("%s: shown %q, want %q", tt.name, got, tt.shown)
 		}

@@ -89,8 +89,7 @@ func TestReachByPropertyThatIsDeleted(t *testing.T) {
 	i.do("record", func() bool { return i.addressOf("west") != "" })
 	b.Delete(tier)
 	i.do("the property counts no longer", func() bool {
-		return i.reader.published(i.Broker.Members.Get(
-			memberenv.ID))["tier"] == ""
+		return i.reader.published(i.Broker.Members.Get(memberenv.ID))["tier"] == ""
 	})
 	if got := clustersOfImport(i); got != "" {
 		t.Errorf("clusters of the import = %q, want none", got)

@@ -166,8 +166,7 @@ func (r Result) Next(in Inputs) (next Result, silent, back []Member) {
 	}
 	next = Result{silent: maps.Clone(r.silent), returns: maps.Clone(r.returns), evaluated: in.Now, grace: r.grace}
 	maps.DeleteFunc(next.returns, func(_ string, c comeback) bool {
-		return in.Now.Sub(c.at) > 2*maxWait*min(in.TTL,
-			waitUnit)
+		return in.Now.Sub(c.at) > 2*maxWait*min(in.TTL, waitUnit)
 	})
 	for cluster, s := range next.silent {
 		if !in.Echoed.IsZero() && in.Now.Sub(in.Echoed) >= in.TTL { // else it may be back, and could not say so

@@ -435,8 +435,7 @@ func (c *Cluster) Exports() []types.NamespacedName {
 // cluster is its own broker, they are what members publish for people, with our label ("aggregate_view").
 func (c *Cluster) Imports() []types.NamespacedName {
 	return slices.DeleteFunc(keysOf(c.imports.List()), func(svc types.NamespacedName) bool {
-		return IsBrokerNamespace(
-			c.Namespace(svc.Namespace))
+		return IsBrokerNamespace(c.Namespace(svc.Namespace))
 	})
 }
 

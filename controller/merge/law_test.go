@@ -9,10 +9,9 @@ import (
 	"slices"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/test/harness/exportspec"
 )
 
 // A generator makes exports that meet often: few names, few numbers, few times.
@@ -30,33 +29,7 @@ func (g generator) record(cluster string) Record {
 	if g.IntN(10) == 0 {
 		r.Created = metav1.Time{}
 	}
-	s := &r.Spec
-	s.Type = pick(g, v1alpha1.ClusterSetIP, v1alpha1.ClusterSetIP, v1alpha1.Headless)
-	s.IPFamilies = pick(g, [][]corev1.IPFamily{{v4}, {v6}, {v4, v6}, {v6, v4}}...)
-	s.Ports = nil
-	for range g.IntN(4) {
-		p := v1alpha1.ServicePort{
-			Name: pick(g, "", "http", "dns"), Protocol: pick(g, corev1.ProtocolTCP, corev1.ProtocolUDP),
-			Port:        int32(1 + g.IntN(3)),
-			AppProtocol: pick(g, nil, nil, ptr("h2c")),
-		}
-		s.Ports = append(s.Ports, p)
-		if s.Validate() != nil {
-			s.Ports = s.Ports[:len(s.Ports)-1]
-		}
-	}
-	if g.IntN(3) == 0 {
-		clientIP(pick[int32](g, 10, 20))(s)
-	}
-	s.TrafficDistribution = pick(g, nil, nil, ptr("PreferClose"))
-	s.InternalTrafficPolicy = pick(g, nil, ptr(corev1.ServiceInternalTrafficPolicyCluster),
-		ptr(corev1.ServiceInternalTrafficPolicyLocal))
-	for _, f := range []func(*v1alpha1.ExportedServiceSpec){label("x", "1"), label("y", "2"), annotation("x", "1")} {
-		if g.IntN(3) == 0 {
-			f(s)
-		}
-	}
-	s.VIP = pick(g, nil, &v1alpha1.VIP{}, &v1alpha1.VIP{Wanted: true})
+	exportspec.Randomize(g.Rand, &r.Spec)
 	return r
 }
 

@@ -189,8 +189,7 @@ func (m *merger) newImport(service types.NamespacedName) *mcsv1beta1.ServiceImpo
 		imp.Status.Clusters = append(imp.Status.Clusters, mcsv1beta1.ClusterStatus{Cluster: e.Cluster})
 	}
 	slices.SortFunc(imp.Status.Clusters, func(a, b mcsv1beta1.ClusterStatus) int {
-		return cmp.Compare(a.Cluster,
-			b.Cluster)
+		return cmp.Compare(a.Cluster, b.Cluster)
 	})
 	return imp
 }

@@ -6,92 +6,33 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/test/harness/exportspec"
 )
 
-var shop = types.NamespacedName{Namespace: "shop", Name: "db"}
+// See package exportspec.
+var (
+	shop, hour                          = exportspec.Shop, exportspec.Hour
+	ports, families, headless, clientIP = exportspec.Ports, exportspec.Families, exportspec.Headless, exportspec.ClientIP
+	label, annotation                   = exportspec.Label, exportspec.Annotation
+	distribution, policy, vip           = exportspec.Distribution, exportspec.Policy, exportspec.VIP
+)
 
-func hour(h int) metav1.Time { return metav1.NewTime(time.Date(2026, 3, 1, h, 0, 0, 0, time.UTC)) }
-
-func ptr[T any](v T) *T { return &v }
+const v4, v6 = exportspec.V4, exportspec.V6
 
 // record returns an export of shop/db by cluster, created at hour h, which the broker got a minute later.
 func record(cluster string, h int, with ...func(*v1alpha1.ExportedServiceSpec)) Record {
-	r := Record{
-		Cluster: cluster, Admitted: hour(0), Created: metav1.NewTime(hour(h).Add(time.Minute)),
-		Spec: v1alpha1.ExportedServiceSpec{
-			Namespace: shop.Namespace, Name: shop.Name, Type: v1alpha1.ClusterSetIP, ExportCreated: hour(h),
-			IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol}, SessionAffinity: corev1.ServiceAffinityNone,
-		},
-	}
-	ports("http/TCP/80")(&r.Spec)
-	for _, f := range with {
-		f(&r.Spec)
-	}
-	return r
-}
-
-// ports sets ports of the form "name/TCP/80", "/TCP/80" or "name/TCP/80/h2c".
-func ports(list ...string) func(*v1alpha1.ExportedServiceSpec) {
-	return func(s *v1alpha1.ExportedServiceSpec) {
-		s.Ports = nil
-		for _, text := range list {
-			part := strings.Split(text, "/")
-			number, err := strconv.Atoi(part[2])
-			if err != nil {
-				panic(err)
-			}
-			p := v1alpha1.ServicePort{Name: part[0], Protocol: corev1.Protocol(part[1]), Port: int32(number)}
-			if len(part) > 3 {
-				p.AppProtocol = &part[3]
-			}
-			s.Ports = append(s.Ports, p)
-		}
-	}
-}
-
-func families(f ...corev1.IPFamily) func(*v1alpha1.ExportedServiceSpec) {
-	return func(s *v1alpha1.ExportedServiceSpec) { s.IPFamilies = f }
-}
-
-func headless(s *v1alpha1.ExportedServiceSpec) { s.Type = v1alpha1.Headless }
-
-func clientIP(seconds int32) func(*v1alpha1.ExportedServiceSpec) {
-	return func(s *v1alpha1.ExportedServiceSpec) {
-		s.SessionAffinity = corev1.ServiceAffinityClientIP
-		s.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &seconds}}
-	}
-}
-
-func label(key, value string) func(*v1alpha1.ExportedServiceSpec) {
-	return func(s *v1alpha1.ExportedServiceSpec) {
-		s.Labels = append(s.Labels, v1alpha1.Label{Key: key, Value: value})
-	}
-}
-
-func annotation(key, value string) func(*v1alpha1.ExportedServiceSpec) {
-	return func(s *v1alpha1.ExportedServiceSpec) {
-		s.Annotations = append(s.Annotations, v1alpha1.Annotation{Key: key, Value: value})
-	}
-}
-
-func distribution(value string) func(*v1alpha1.ExportedServiceSpec) {
-	return func(s *v1alpha1.ExportedServiceSpec) { s.TrafficDistribution = &value }
-}
-
-func policy(value corev1.ServiceInternalTrafficPolicy) func(*v1alpha1.ExportedServiceSpec) {
-	return func(s *v1alpha1.ExportedServiceSpec) { s.InternalTrafficPolicy = &value }
+	return Record{Cluster: cluster, Admitted: hour(0), Created: metav1.NewTime(hour(h).Add(time.Minute)),
+		Spec: exportspec.New(h, with...)}
 }
 
 func selects(clusters ...string) func(*v1alpha1.ExportedServiceSpec) {
@@ -103,8 +44,6 @@ func selects(clusters ...string) func(*v1alpha1.ExportedServiceSpec) {
 		}
 	}
 }
-
-const v4, v6 = corev1.IPv4Protocol, corev1.IPv6Protocol
 
 // summary shows an import in one line, or "none".
 func summary(r Result) string {

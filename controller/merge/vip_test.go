@@ -24,11 +24,6 @@ func pools() []Pool {
 	}
 }
 
-// vip makes the request for a clusterset IP.
-func vip(wanted bool) func(*v1alpha1.ExportedServiceSpec) {
-	return func(s *v1alpha1.ExportedServiceSpec) { s.VIP = &v1alpha1.VIP{Wanted: wanted} }
-}
-
 // claims returns what inventories with stamp 7 say, from texts such as "a 243.0.0.1 3": since an hour. The members are
 // known since hour 0.
 func claims(texts ...string) (all []Claim) {

@@ -57,8 +57,7 @@ func (p PropertySelector) usesImporter() bool {
 		}
 	}
 	return slices.ContainsFunc(p.MatchExpressions, func(e Expression) bool {
-		return slices.Contains(e.Values,
-			SameAsImporter)
+		return slices.Contains(e.Values, SameAsImporter)
 	})
 }
 

@@ -128,8 +128,7 @@ func TestStatusPageAddressTaken(t *testing.T) {
 	}
 	url, log := servePage(t, port.String(), func(page.Query) page.Status { return page.Status{} })
 	until.True(t, "it says that the address is taken", func() bool {
-		return log.Count(
-			"error: status page: listen tcp") == 1
+		return log.Count("error: status page: listen tcp") == 1
 	})
 	if err := other.Close(); err != nil {
 		t.Fatal(err)

@@ -52,8 +52,7 @@ func (b *bench) profileSection(ctx context.Context) (_ part, err error) {
 	p := &profilePart{kept: make(map[string][]byte)}
 	rows := newRows(z)
 	if err := p.take(ctx, s, "load", profileLoad, func(ctx context.Context) error {
-		return s.awaitAnswers(ctx,
-			fewOf(rows))
+		return s.awaitAnswers(ctx, fewOf(rows))
 	}); err != nil {
 		return nil, err
 	}

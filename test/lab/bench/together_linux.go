@@ -330,8 +330,7 @@ func (r *togetherRun) change(ctx context.Context, c togetherChange) error {
 	}
 	found.Others = grown(before, after)
 	maps.DeleteFunc(found.Others, func(what string, _ float64) bool {
-		return strings.HasPrefix(what,
-			"local EndpointSlice ")
+		return strings.HasPrefix(what, "local EndpointSlice ")
 	})
 	r.part.Changes = append(r.part.Changes, found)
 	r.b.progress.say("together: %s", found)

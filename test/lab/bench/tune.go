@@ -119,8 +119,7 @@ func (b *bench) buildOptimised(ctx context.Context, c *cluster, rows []row, prog
 	defer s.stop()
 	b.progress.say("tune: taking a profile of %s", tuneProfile)
 	profile, err := s.profileWhile(ctx, tuneProfile, func(ctx context.Context) error {
-		return b.askEach(ctx, s, rows,
-			tuneProfile)
+		return b.askEach(ctx, s, rows, tuneProfile)
 	})
 	if err != nil {
 		return nil, err

@@ -86,8 +86,7 @@ func TestClaimsStay(t *testing.T) {
 
 	east.Drop(t, testclusterset.Namespace(ns))
 	until.OK(t, "no import in east", func(ctx context.Context) error {
-		return testclusterset.Gone(east.Import(ctx, ns,
-			"shared"))
+		return testclusterset.Gone(east.Import(ctx, ns, "shared"))
 	})
 	awaitImport(t, west, ns, "shared", "10.22.0.1")
 	if imp, err := west.Import(t.Context(), ns, "shared"); err != nil || len(imp.Spec.IPs) != 1 ||

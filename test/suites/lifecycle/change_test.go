@@ -184,8 +184,7 @@ clusterset.local.:{port} {
 	must(t, api(t).Freeze())
 	s.await(web, "NOERROR EDE3 10.96.4.1")
 	until.OK(t, "a log line", func(context.Context) error {
-		return isIn(written(),
-			"clusterset.local.: answers are stale: ")
+		return isIn(written(), "clusterset.local.: answers are stale: ")
 	})
 	until.OK(t, "a metric that says so", silent)
 	must(t, wantReady(ready, true))

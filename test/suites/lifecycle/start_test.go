@@ -165,8 +165,7 @@ func TestCRDDeletedUnderLoad(t *testing.T) {
 	gate.paused.Unlock()
 	must(t, err)
 	until.OK(t, "a log line", func(context.Context) error {
-		return isIn(written(),
-			"ServiceImport in withdrawn: not installed")
+		return isIn(written(), "ServiceImport in withdrawn: not installed")
 	})
 	for q, answers := range all {
 		s.want(q, answers[0])
@@ -212,8 +211,7 @@ clusterset.local.:{port} {
 	written := journal.mark()
 	s := start(t, other+strict, "{ready}", fmt.Sprint(ready), "{user}", user)
 	until.OK(t, "a log line", func(context.Context) error {
-		return onceIn(written(),
-			"ServiceImport in rights: rights are missing")
+		return onceIn(written(), "ServiceImport in rights: rights are missing")
 	})
 	awaitReady(t, ready, false)
 	must(t, s.reload(other+strings.Replace(strict, "ready strict", "ready shared", 1)))

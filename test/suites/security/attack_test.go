@@ -64,8 +64,7 @@ func newAttacker(t *testing.T, f *testclusterset.Clusterset, m *testclusterset.M
 	h := attacker{m, client}
 	_, slice := h.export("shop", "web", "10.23.0.1")
 	until.OK(t, "a policy that finds the Member", func(ctx context.Context) error {
-		return do(ctx, client, "apply", slice,
-			true)
+		return do(ctx, client, "apply", slice, true)
 	})
 	return h
 }
@@ -429,8 +428,7 @@ func TestAttacks(t *testing.T) {
 		for _, v := range []member{east, west} {
 			imported(t, v.Member, "shop", "web", "10.21.0.1", "10.22.0.1")
 			until.OK(t, "loot is gone", func(ctx context.Context) error {
-				return testclusterset.Gone(v.Import(ctx, "shop",
-					"loot"))
+				return testclusterset.Gone(v.Import(ctx, "shop", "loot"))
 			})
 		}
 		mark(t, e, w)
@@ -574,8 +572,7 @@ func disablePolicies(t *testing.T, f *testclusterset.Clusterset, h attacker) {
 			r.Name = "evil"
 		})} {
 		until.OK(t, "a broker without policies", func(ctx context.Context) error {
-			return do(ctx, h.client, "apply", o,
-				true)
+			return do(ctx, h.client, "apply", o, true)
 		})
 	}
 }
