@@ -403,10 +403,10 @@ type request struct {
 
 // read reads a small document.
 func (c *Client) read(ctx context.Context, into any, r request) error {
-	get := c.plain.Get().AbsPath(r.path...).SetHeader("Accept", r.accept)
-	// a check, which is made again in any case: a server that is busy may ask for a pause of half a minute
+	// All callers ask again by themselves: a server that is busy or starts may ask for a pause of 5 to 30 seconds.
+	get := c.plain.Get().AbsPath(r.path...).SetHeader("Accept", r.accept).MaxRetries(0)
 	if r.unlimited {
-		get = get.Throttle(unlimited).MaxRetries(0)
+		get = get.Throttle(unlimited)
 	}
 	if _, limited := ctx.Deadline(); !limited || !r.unlimited {
 		var cancel context.CancelFunc

@@ -46,12 +46,13 @@ func (s *scope) chosen(ctx context.Context) error {
 	return err
 }
 
-// request is a request for objects of the version that is followed.
+// request is a request for objects of the version that is followed. client-go does not repeat it: an API server that
+// starts asks for pauses of up to 5 s, in which it has long begun to answer.
 func (s *scope) request(options *metav1.ListOptions) *rest.Request {
 	options.LabelSelector, options.FieldSelector = s.options.Labels, s.options.Fields
 	namespace := s.options.Namespace
 	return s.rest.Get().NamespaceIfScoped(namespace, s.resource.Namespaced && namespace != "").Resource(s.resource.Plural).
-		SpecificallyVersionedParams(options, metav1.ParameterCodec, schema.GroupVersion{Version: "v1"})
+		SpecificallyVersionedParams(options, metav1.ParameterCodec, schema.GroupVersion{Version: "v1"}).MaxRetries(0)
 }
 
 // newest asks for the newest version of the objects, as new as etcd.

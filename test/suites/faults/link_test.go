@@ -129,7 +129,7 @@ func TestOneOfTwoAPIServers(t *testing.T) {
 	second.Kill()
 	connected()
 	made, median, p99 := often.end()
-	outages.Took(t, "F35", p99, 3*time.Second, fmt.Sprintf(
+	outages.Took(t, "F35", p99, 5*time.Second, fmt.Sprintf(
 		"p99 until %d exports and changes of endpoints were answered, half of them in %.2g s", made, median.Seconds()))
 	askEast.end("F35")
 	askWest.end("F35")
