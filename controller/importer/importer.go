@@ -19,7 +19,7 @@
 //	    |  the broker lost a record that its owner lists, or has an old one, or slices lack the ports of their record: refreshOthers
 //	    |  keeps the endpoints of all clusters current
 //	    v
-//	writer.write    compare --> desired.Of, desired.Diff (pure) --> apply the changes, until there are none; status last
+//	writer.write    compare --> desired.Of, desired.Diff (pure) --> write.Import.Apply, until there are none; status last
 //	    |
 //	    v
 //	conditions      Conflict of this cluster's own ServiceExport
@@ -48,6 +48,7 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/export"
 	"github.com/clusterset-dns/clusterset/controller/exporter"
 	"github.com/clusterset-dns/clusterset/controller/identity"
+	"github.com/clusterset-dns/clusterset/controller/importer/write"
 	"github.com/clusterset-dns/clusterset/controller/liveness"
 	"github.com/clusterset-dns/clusterset/controller/member"
 	"github.com/clusterset-dns/clusterset/controller/merge"
@@ -90,9 +91,9 @@ type Importer struct {
 	planner   planner
 	creates   *namespaces
 	writers   writerConfig
-	conflicts conflicts
+	conflicts byService[merge.Conflict]
 	unserved  unserved
-	kept      kept
+	kept      byService[string] // the clusters with objects that stay imported although the broker lacks them
 }
 
 // New returns an Importer.
@@ -107,10 +108,12 @@ func New(cfg Config) *Importer {
 			limits: newLimits(cfg.Member, id, func() int { return len(cfg.Broker.Members.All()) - 1 }, cfg.Broker.RecordsOf),
 		},
 		writers: writerConfig{
-			member: cfg.Member, events: cfg.Conditions.Events, policy: cfg.Policy, rejections: cfg.Rejections,
-			responses: newResponses(), foreign: &logging.OnChangeOf[types.NamespacedName, string]{},
-			metrics: cfg.Metrics, log: cfg.Log, started: time.Now(), lacks: cfg.ImportLacks,
-			choices: newChoices(cfg.FailbackDelay), overwritten: &member.Overwritten{}, retry: cfg.Retry,
+			writes: write.New(write.Config{
+				Member: cfg.Member, Events: cfg.Conditions.Events, Policy: cfg.Policy, Metrics: cfg.Metrics, Log: cfg.Log,
+				Retry: cfg.Retry,
+			}),
+			rejections: cfg.Rejections, foreign: &logging.OnChangeOf[types.NamespacedName, string]{}, log: cfg.Log,
+			lacks: cfg.ImportLacks, choices: newChoices(cfg.FailbackDelay), retry: cfg.Retry,
 		},
 	}
 	i.creates = &namespaces{
@@ -298,11 +301,12 @@ func ownSlices(own ownExport) currentSlices {
 // refresh updates the slices of some clusters in an existing import.
 func (i *Importer) refresh(ctx context.Context, svc types.NamespacedName, all ...currentSlices) error {
 	w := newWriter(i.writers, svc)
+	existing := w.written.Objects()
 	var clusters []string
 	var sources []desired.Source
 	var wanted []*discoveryv1.EndpointSlice
 	for _, src := range all {
-		if !hasCluster(w.now.Import, src.Cluster) {
+		if !hasCluster(existing.Import, src.Cluster) {
 			continue
 		}
 		clusters, sources = append(clusters, src.Cluster), append(sources, src.Source)
@@ -312,7 +316,7 @@ func (i *Importer) refresh(ctx context.Context, svc types.NamespacedName, all ..
 			}
 			continue
 		}
-		contributed, rejections := contributionOf(src.Source, *src.spec, w.now.Import, w.now.Service, i.cfg.Merge)
+		contributed, rejections := contributionOf(src.Source, *src.spec, existing.Import, existing.Service, i.cfg.Merge)
 		wanted = append(wanted, contributed...)
 		for _, r := range rejections {
 			i.cfg.Rejections.Report(r)
@@ -321,13 +325,13 @@ func (i *Importer) refresh(ctx context.Context, svc types.NamespacedName, all ..
 	if len(clusters) == 0 {
 		return nil
 	}
-	beside := slices.DeleteFunc(slices.Clone(w.now.Slices), func(e *discoveryv1.EndpointSlice) bool {
+	others := slices.DeleteFunc(slices.Clone(existing.Slices), func(e *discoveryv1.EndpointSlice) bool {
 		return slices.Contains(clusters, e.Labels[mcsv1beta1.LabelSourceCluster])
 	})
-	wanted = desired.LastResort(sources, wanted, beside)
-	if w.now.Service != nil {
+	wanted = desired.LastResort(sources, wanted, others)
+	if existing.Service != nil {
 		// The API server may have dropped the field from one of them.
-		distribution := cmp.Or(w.now.Service.Spec.TrafficDistribution, w.now.Import.Spec.TrafficDistribution)
+		distribution := cmp.Or(existing.Service.Spec.TrafficDistribution, existing.Import.Spec.TrafficDistribution)
 		desired.SetHints(distribution, wanted)
 	}
 	return w.replaceSlices(ctx, clusters, wanted)

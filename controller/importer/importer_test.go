@@ -2,7 +2,6 @@ package importer
 
 import (
 	"encoding/json"
-	"errors"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -278,8 +277,10 @@ func (i importing) deletedBeforeStatus() {
 	result, exp, _ := i.cfg.Own.Export(db, is)
 	p := i.planner.plan(i.reader.read(db, ownExport{result, exp, is.ClusterID}))
 	w := newWriter(i.writers, db)
-	w.now.Import = w.now.Import.DeepCopy()
-	w.now.Import.Status = mcsv1beta1.ServiceImportStatus{} // so that it is written
+	objects := w.written.Objects()
+	objects.Import = objects.Import.DeepCopy()
+	objects.Import.Status = mcsv1beta1.ServiceImportStatus{} // so that it is written
+	w.written = i.writers.writes.ImportOf(db, objects)
 	i.Delete(i.read().Import)
 	if err := w.write(i.Context(), p); err != nil {
 		i.Errorf("deleted before the status was written: %v", err)
@@ -396,11 +397,14 @@ func (i importing) withoutKind() {
 	i.Helper()
 	svc := types.NamespacedName{Namespace: "absent", Name: "db"}
 	imp := &mcsv1beta1.ServiceImport{ObjectMeta: metav1.ObjectMeta{Namespace: svc.Namespace, Name: svc.Name}}
-	if err := newWriter(i.writers, svc).create(i.Context(), imp); !errors.Is(err, errNamespace) {
-		i.Errorf("in no namespace: %v, want %v", err, errNamespace)
+	create := func() (bool, error) {
+		return i.writers.writes.Import(svc).Apply(i.Context(), desired.Changes{Create: desired.Objects{Import: imp}})
+	}
+	if wrote, err := create(); wrote || err != nil {
+		i.Errorf("in no namespace: %t, %v, want no write and no error", wrote, err)
 	}
 	i.Member.Wrote(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: svc.Namespace}})
-	if err := newWriter(i.writers, svc).create(i.Context(), imp); !apierrors.IsNotFound(err) {
+	if _, err := create(); !apierrors.IsNotFound(err) {
 		i.Errorf("in a namespace that is there: %v, want the error", err)
 	}
 }

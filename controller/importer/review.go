@@ -12,7 +12,7 @@ import (
 // Kept returns, by cluster, the number of services with objects that stay imported although the broker lacks them: 0
 // for the other members.
 func (i *Importer) Kept() map[string]int {
-	services := i.kept.services()
+	services := i.keptServices()
 	for _, m := range i.cfg.Broker.Members.All() {
 		if m.Name != i.planner.clusterID {
 			services[m.Name] += 0
@@ -21,10 +21,21 @@ func (i *Importer) Kept() map[string]int {
 	return services
 }
 
+// keptServices returns the number of services by cluster.
+func (i *Importer) keptServices() map[string]int {
+	services := make(map[string]int)
+	for _, clusters := range i.kept.all() {
+		for _, c := range clusters {
+			services[c]++
+		}
+	}
+	return services
+}
+
 // Review sets the reason [safety.LostMembers] while services stay imported from clusters without Member, which cannot
 // write them again.
 func (i *Importer) Review() {
-	unjoined := slices.DeleteFunc(slices.Sorted(maps.Keys(i.kept.services())),
+	unjoined := slices.DeleteFunc(slices.Sorted(maps.Keys(i.keptServices())),
 		func(c string) bool { return i.cfg.Broker.Members.Get(c) != nil })
 	detail := ""
 	if len(unjoined) > 0 {

@@ -89,7 +89,7 @@ type choices struct {
 // A choice is what one service uses. It never changes.
 type choice struct {
 	selectors string // that it belongs to
-	ports     map[port]portChoice
+	ports     map[desired.Port]portChoice
 }
 
 // A portChoice is what one port of a service uses.
@@ -132,8 +132,8 @@ func (cs *choices) all() []Selection {
 	for svc, c := range of {
 		for key, p := range c.ports {
 			name := "all"
-			if key != (port{}) {
-				name = strings.TrimSpace(fmt.Sprintf("%s %s %s", key.name, key.protocol, key.family))
+			if key != (desired.Port{}) {
+				name = strings.TrimSpace(fmt.Sprintf("%s %s %s", key.Name, key.Protocol, key.Family))
 			}
 			all = append(all, Selection{svc, name, p.clusters, p.why(), p.since, c.selectors})
 		}
@@ -175,12 +175,12 @@ func (cs *choices) choose(svc types.NamespacedName, p preferences, c consumer, w
 		was = choice{}
 	}
 	resumes := was.ports == nil && writtenPreferences(now.Import).selectors == p.selectors
-	next := choice{p.selectors, make(map[port]portChoice)}
+	next := choice{p.selectors, make(map[desired.Port]portChoice)}
 	at := time.Now()
-	used := make(map[port][]string)
+	used := make(map[desired.Port][]string)
 	var wait time.Duration
 	for _, key := range c.ports(wanted) {
-		has := func(e *discoveryv1.EndpointSlice) bool { return key == port{} || hasPort(e, key) }
+		has := func(e *discoveryv1.EndpointSlice) bool { return key == desired.Port{} || desired.HasPort(e, key) }
 		ranks := p.results.Ranks(clustersOf(wanted, has))
 		last, known := was.ports[key]
 		if !known && resumes {
@@ -198,7 +198,7 @@ func (cs *choices) choose(svc types.NamespacedName, p preferences, c consumer, w
 	}
 	cs.set(svc, next)
 	for _, e := range wanted {
-		if clusters, whole := used[port{}]; whole {
+		if clusters, whole := used[desired.Port{}]; whole {
 			hideWhole(e, clusters)
 		} else {
 			hide(e, used)
@@ -233,9 +233,9 @@ func (c portChoice) sinceOf(used []string, now time.Time) time.Time {
 
 // hide takes out of a slice the ports for which its cluster is not in use; if those are all its ports, it hides the
 // slice as it is.
-func hide(e *discoveryv1.EndpointSlice, used map[port][]string) {
+func hide(e *discoveryv1.EndpointSlice, used map[desired.Port][]string) {
 	inUse := slices.DeleteFunc(slices.Clone(e.Ports), func(p discoveryv1.EndpointPort) bool {
-		return !slices.Contains(used[keyOf(e, p)], e.Labels[mcsv1beta1.LabelSourceCluster])
+		return !slices.Contains(used[desired.PortOf(e, p)], e.Labels[mcsv1beta1.LabelSourceCluster])
 	})
 	if len(inUse) > 0 {
 		e.Ports = inUse
@@ -268,14 +268,14 @@ func isDrained(is discoveryv1.EndpointConditions) bool {
 }
 
 // ports returns what the consumer decides by itself: the ports of slices, each once.
-func (c consumer) ports(all []*discoveryv1.EndpointSlice) []port {
+func (c consumer) ports(all []*discoveryv1.EndpointSlice) []desired.Port {
 	if c == dns {
-		return []port{{}}
+		return []desired.Port{{}}
 	}
-	var ports []port
+	var ports []desired.Port
 	for _, e := range all {
 		for _, p := range e.Ports {
-			if key := keyOf(e, p); !slices.Contains(ports, key) {
+			if key := desired.PortOf(e, p); !slices.Contains(ports, key) {
 				ports = append(ports, key)
 			}
 		}

@@ -26,6 +26,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/controller/desired"
 	"github.com/clusterset-dns/clusterset/controller/identity"
+	"github.com/clusterset-dns/clusterset/controller/importer/write"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/controller/safety"
 	"github.com/clusterset-dns/clusterset/controller/selection"
@@ -491,13 +492,12 @@ func TestChoosePorts(t *testing.T) {
 // others are replaced, and decide on the selection together. A slice with hidden ports must not look as if it had lost
 // them: its hold would begin anew.
 func TestReplaceSlicesKeepsHold(t *testing.T) {
-	cfg := writerConfig{choices: newChoices(time.Hour), responses: newResponses(),
-		retry: func(types.NamespacedName, time.Duration) {}}
-	w := newWriterOf(cfg, db, desired.Objects{
+	cfg := writerConfig{choices: newChoices(time.Hour), retry: func(types.NamespacedName, time.Duration) {}}
+	objects := desired.Objects{
 		Import:  &mcsv1beta1.ServiceImport{Spec: mcsv1beta1.ServiceImportSpec{IPs: []string{"10.96.0.1"}}},
 		Service: &corev1.Service{},
-	})
-	preferences{selectors: `[local]`, results: selection.Results{{"east"}}}.annotate(w.now.Import)
+	}
+	preferences{selectors: `[local]`, results: selection.Results{{"east"}}}.annotate(objects.Import)
 	wanted := func(ready bool) (all []*discoveryv1.EndpointSlice) {
 		for cluster, ports := range map[string][]string{"east": {"pg", "admin"}, "west": {"pg"}} {
 			e := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Name: cluster},
@@ -512,17 +512,18 @@ func TestReplaceSlicesKeepsHold(t *testing.T) {
 		}
 		return all
 	}
-	prefers := writtenPreferences(w.now.Import)
-	w.choices.choose(db, prefers, proxies, wanted(false), w.now.Objects)
+	prefers := writtenPreferences(objects.Import)
+	cfg.choices.choose(db, prefers, proxies, wanted(false), objects)
 	existing := wanted(true)
 	// east is back, and waits; the port that only it has is in use
-	w.choices.choose(db, prefers, proxies, existing, w.now.Objects)
-	w.now.setSlices(existing)
-	before := w.choices.get(db)
+	cfg.choices.choose(db, prefers, proxies, existing, objects)
+	objects.Slices = existing
+	before := cfg.choices.get(db)
+	w := &writer{cfg: cfg, svc: db, written: write.New(write.Config{}).ImportOf(db, objects)}
 	if err := w.replaceSlices(t.Context(), []string{"east", "west"}, wanted(true)); err != nil {
 		t.Fatal(err)
 	}
-	if after := w.choices.get(db); !reflect.DeepEqual(after, before) {
+	if after := cfg.choices.get(db); !reflect.DeepEqual(after, before) {
 		t.Errorf("the choice was %+v, and is %+v: want the same", before, after)
 	}
 }

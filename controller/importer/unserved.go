@@ -10,6 +10,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/controller/desired"
 )
 
 // portsGrace is how long the slices of a cluster may lack the ports of its record. Kubernetes changes the slices of a
@@ -41,7 +42,7 @@ func servesNoPort(ports []v1alpha1.ServicePort, all []*discoveryv1.EndpointSlice
 		}
 		filled = true
 		if len(e.Ports) == 0 || slices.ContainsFunc(ports, func(p v1alpha1.ServicePort) bool {
-			return hasPort(e, port{p.Name, p.Protocol, e.AddressType})
+			return desired.HasPort(e, desired.Port{Name: p.Name, Protocol: p.Protocol, Family: e.AddressType})
 		}) {
 			return false
 		}

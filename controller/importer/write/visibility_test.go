@@ -1,4 +1,4 @@
-package importer
+package write
 
 import (
 	"slices"
@@ -85,10 +85,10 @@ func TestVisibilityOrdersUpdates(t *testing.T) {
 		for _, e := range slicesOf(tt.offered) {
 			v.offered[e.Name] = e.Ports
 		}
-		rejects := func(o *discoveryv1.EndpointSlice) bool { return slices.Contains(strings.Fields(tt.rejects), o.Name) }
+		isRefused := func(o *discoveryv1.EndpointSlice) bool { return slices.Contains(strings.Fields(tt.rejects), o.Name) }
 		c := desired.Diff(desired.Objects{Slices: wanted}, now.Objects)
-		held := v.heldBack(c, now, rejects)
-		s := v.sequence(without(c.Update.Slices, held), now, rejects)
+		held := v.heldBack(c, now, isRefused)
+		s := v.sequence(without(c.Update.Slices, held), now, isRefused)
 		got := namesOf("held", held) + namesOf("show", s.show) + namesOf("both", s.both) + namesOf("create",
 			c.Create.Slices) +
 			namesOf("other", s.other) + namesOf("hide", s.hide)

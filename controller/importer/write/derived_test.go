@@ -1,4 +1,4 @@
-package importer
+package write
 
 import (
 	"fmt"
@@ -22,40 +22,37 @@ func TestServiceStatusThatIsNotKept(t *testing.T) {
 		return s
 	}
 	log, waits := &logtest.Recorder{}, 0
-	cfg := writerConfig{
-		responses: newResponses(), log: log, overwritten: &member.Overwritten{},
-		retry: func(types.NamespacedName, time.Duration) { waits++ },
-	}
+	writer := New(Config{Log: log, Retry: func(types.NamespacedName, time.Duration) { waits++ }})
 	wanted := carrying("243.7.0.9")
-	reconcile := func(existing string) *writer {
-		return newWriterOf(cfg, db, desired.Objects{Service: carrying(existing)})
+	reconcile := func(existing string) *Import {
+		return writer.ImportOf(db, desired.Objects{Service: carrying(existing)})
 	}
-	check := func(what string, w *writer, want bool) {
+	check := func(what string, w *Import, want bool) {
 		t.Helper()
-		if got := w.derived.mayWriteServiceStatus(wanted); got != want {
+		if got := w.derived.mayWriteStatus(wanted); got != want {
 			t.Errorf("%s: written = %t, want %t", what, got, want)
 		}
 	}
 
 	w := reconcile("192.0.2.1")
 	check("the first time", w, true)
-	cfg.overwritten.Wrote(db.String(), askedOf(wanted), time.Now())
+	writer.overwritten.Wrote(db.String(), askedOf(wanted), time.Now())
 	check("something else is kept", w, false)
-	cfg.overwritten = &member.Overwritten{} // all waiting is over
+	writer.overwritten = &member.Overwritten{} // all waiting is over
 	check("an hour later", reconcile("192.0.2.1"), false)
 	if n := log.Count("keeps the status of derived Service different"); n != 1 || waits != 0 {
 		t.Errorf("logged %d times and %d more attempts, want once and no attempt: %v", n, waits, log)
 	}
 
 	check("someone else writes another one", reconcile("192.0.2.2"), true)
-	cfg.overwritten.Wrote(db.String(), askedOf(wanted), time.Now())
+	writer.overwritten.Wrote(db.String(), askedOf(wanted), time.Now())
 	w = reconcile("192.0.2.3")
 	check("someone else overwrites it", w, false)
 	check("someone else overwrites it, compared again", w, false)
 	if waits != 2 {
 		t.Errorf("%d more attempts, want one for each", waits)
 	}
-	cfg.overwritten = &member.Overwritten{}
+	writer.overwritten = &member.Overwritten{}
 	check("that is put right later", reconcile("192.0.2.3"), true)
 
 	// Exports of others change the desired address: no reason to log it again.
@@ -64,7 +61,7 @@ func TestServiceStatusThatIsNotKept(t *testing.T) {
 		wanted = carrying(ip)
 		w = reconcile("192.0.2.4")
 		check("another address: "+ip, w, true)
-		cfg.overwritten.Wrote(db.String(), askedOf(wanted), time.Now())
+		writer.overwritten.Wrote(db.String(), askedOf(wanted), time.Now())
 		check("something else is kept: "+ip, w, false)
 	}
 	if n := log.Count("keeps the status of derived Service different"); n != 1 {

@@ -1,4 +1,4 @@
-package importer
+package write
 
 import (
 	"fmt"
@@ -92,20 +92,22 @@ func TestChangesThatAreInVain(t *testing.T) {
 	} {
 		log := &logtest.Recorder{}
 		existing := desired.Objects{Slices: filledOf(tt.existing)}
-		w := newWriterOf(writerConfig{responses: newResponses(), log: log}, db, existing)
+		w := New(Config{Log: log}).ImportOf(db, existing)
 		wanted := filledOf(tt.desired)
 		if tt.chosen {
-			w.visibility = visibilityOf(wanted)
+			w.Show(wanted)
 		}
 		for _, o := range filledOf(tt.rejected) {
 			if desired.IsHidden(o) { // as it is until others are shown
-				until := w.visibility.until(o, w.now)
-				w.responses.set(db, untilName(o), response{fingerprint(until), fingerprint(w.now.existing(o))})
+				form := w.visibility.intermediate(o, w.requests.objects)
+				w.requests.writer.responses.set(db, intermediateName(o),
+					response{fingerprint(form), fingerprint(w.requests.objects.existing(o))})
 				continue
 			}
-			w.responses.set(db, nameOf(o), response{fingerprint(o), fingerprint(w.now.existing(o))})
+			w.requests.writer.responses.set(db, nameOf(o),
+				response{fingerprint(o), fingerprint(w.requests.objects.existing(o))})
 		}
-		c := w.withoutKept(desired.Diff(desired.Objects{Slices: wanted}, w.now.Objects))
+		c := w.withoutRefused(desired.Diff(desired.Objects{Slices: wanted}, w.Objects()))
 		got := filling("create", c.Create.Slices) + filling("update", c.Update.Slices) + filling("delete", c.Delete.Slices)
 		if got != tt.want {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
@@ -128,12 +130,12 @@ func TestChangesAreLinear(t *testing.T) {
 			was.Endpoints[0].Addresses, is.Endpoints[0].Addresses = []string{fmt.Sprint(i)}, []string{fmt.Sprint(i ^ 1)}
 			existing, wanted = append(existing, was), append(wanted, is)
 		}
-		w := newWriterOf(writerConfig{responses: newResponses(), log: &logtest.Recorder{}}, db,
+		w := New(Config{Log: &logtest.Recorder{}}).ImportOf(db,
 			desired.Objects{Slices: slices.Clone(existing)})
-		c := desired.Diff(desired.Objects{Slices: wanted}, w.now.Objects)
+		c := desired.Diff(desired.Objects{Slices: wanted}, w.Objects())
 		return allocs.PerRun(3, func() {
-			clear(w.asked)
-			w.withoutKept(c)
+			clear(w.requests.asked)
+			w.withoutRefused(c)
 		})
 	}
 	few, many := of(50), of(500)

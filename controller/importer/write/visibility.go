@@ -1,4 +1,4 @@
-package importer
+package write
 
 import (
 	"slices"
@@ -42,19 +42,19 @@ type sequence struct {
 	show, both, other, hide []*discoveryv1.EndpointSlice
 }
 
-// sequence orders updates. rejects reports whether it is known that the API server does not keep an update as it is
+// sequence orders updates. isRefused reports whether it is known that the API server does not keep an update as it is
 // until others are shown: one that also shows something is then written as it should be in the end.
-func (v visibility) sequence(updates []*discoveryv1.EndpointSlice, now *objects,
-	rejects func(*discoveryv1.EndpointSlice) bool) (s sequence) {
+func (v visibility) sequence(updates []*discoveryv1.EndpointSlice, os *objects,
+	isRefused func(*discoveryv1.EndpointSlice) bool) (s sequence) {
 	if len(v.chosen) == 0 {
 		return sequence{other: updates}
 	}
 	for _, o := range updates {
-		existing := now.slice(o.Name)
+		existing := os.slice(o.Name)
 		switch shows, hides := shows(o, existing), hides(o, existing); {
-		case shows && hides && rejects(o):
+		case shows && hides && isRefused(o):
 			s.other = append(s.other, o)
-		case shows && hides && differs(v.until(o, now), existing):
+		case shows && hides && differs(v.intermediate(o, os), existing):
 			s.both = append(s.both, o)
 		case hides:
 			s.hide = append(s.hide, o)
@@ -69,17 +69,17 @@ func (v visibility) sequence(updates []*discoveryv1.EndpointSlice, now *objects,
 
 // heldBack returns the updates that wait: they hide something while proxies do not see all that they should, and no
 // change is coming that shows it.
-func (v visibility) heldBack(c desired.Changes, now *objects,
-	rejects func(*discoveryv1.EndpointSlice) bool) (held []*discoveryv1.EndpointSlice) {
+func (v visibility) heldBack(c desired.Changes, os *objects,
+	isRefused func(*discoveryv1.EndpointSlice) bool) (held []*discoveryv1.EndpointSlice) {
 	coming := namesIn(slices.Concat(c.Create.Slices, c.Update.Slices))
 	if !slices.ContainsFunc(v.chosen, func(o *discoveryv1.EndpointSlice) bool {
-		return isMissing(o, now) && !coming[o.Name]
+		return isMissing(o, os) && !coming[o.Name]
 	}) {
 		return nil
 	}
 	for _, o := range c.Update.Slices {
-		existing := now.slice(o.Name)
-		if hides(o, existing) && (rejects(o) || !differs(v.until(o, now), existing)) {
+		existing := os.slice(o.Name)
+		if hides(o, existing) && (isRefused(o) || !differs(v.intermediate(o, os), existing)) {
 			held = append(held, o)
 		}
 	}
@@ -87,18 +87,18 @@ func (v visibility) heldBack(c desired.Changes, now *objects,
 }
 
 // complete reports whether proxies see all that they should.
-func (v visibility) complete(now *objects) bool {
-	return !slices.ContainsFunc(v.chosen, func(o *discoveryv1.EndpointSlice) bool { return isMissing(o, now) })
+func (v visibility) complete(os *objects) bool {
+	return !slices.ContainsFunc(v.chosen, func(o *discoveryv1.EndpointSlice) bool { return isMissing(o, os) })
 }
 
-// until returns an update as it is until others are shown: see [visible].
-func (v visibility) until(o *discoveryv1.EndpointSlice, now *objects) *discoveryv1.EndpointSlice {
-	return visible(o, now.slice(o.Name), v.offered[o.Name])
+// intermediate returns an update as it is until others are shown: see [visible].
+func (v visibility) intermediate(o *discoveryv1.EndpointSlice, os *objects) *discoveryv1.EndpointSlice {
+	return visible(o, os.slice(o.Name), v.offered[o.Name])
 }
 
 // isMissing reports whether proxies do not see all that they should of a desired slice.
-func isMissing(o *discoveryv1.EndpointSlice, now *objects) bool {
-	e := now.slice(o.Name)
+func isMissing(o *discoveryv1.EndpointSlice, os *objects) bool {
+	e := os.slice(o.Name)
 	return !desired.IsHidden(o) && (e == nil || !desired.IsImported(e) || shows(o, e))
 }
 
@@ -114,7 +114,9 @@ func hides(update, existing *discoveryv1.EndpointSlice) bool {
 
 // lacksPort reports whether a slice lacks a port that another one has.
 func lacksPort(e, other *discoveryv1.EndpointSlice) bool {
-	return slices.ContainsFunc(other.Ports, func(p discoveryv1.EndpointPort) bool { return !hasPort(e, keyOf(other, p)) })
+	return slices.ContainsFunc(other.Ports, func(p discoveryv1.EndpointPort) bool {
+		return !desired.HasPort(e, desired.PortOf(other, p))
+	})
 }
 
 // differs reports whether an update has anything to write.
@@ -132,16 +134,16 @@ func visible(update, existing *discoveryv1.EndpointSlice,
 	v := update.DeepCopy()
 	desired.Show(v)
 	v.Ports = slices.DeleteFunc(slices.Clone(existing.Ports), func(p discoveryv1.EndpointPort) bool {
-		key := keyOf(existing, p)
+		key := desired.PortOf(existing, p)
 		clashes := slices.ContainsFunc(update.Ports, func(q discoveryv1.EndpointPort) bool {
-			return keyOf(update, q) != key && keyOf(update, q).name == key.name
+			return desired.PortOf(update, q) != key && desired.PortOf(update, q).Name == key.Name
 		})
 		return clashes || !slices.ContainsFunc(offered, func(q discoveryv1.EndpointPort) bool {
-			return keyOf(update, q).protocol == key.protocol && sameNumber(q, p)
+			return desired.PortOf(update, q).Protocol == key.Protocol && sameNumber(q, p)
 		})
 	})
 	for _, p := range update.Ports {
-		same := func(q discoveryv1.EndpointPort) bool { return keyOf(existing, q) == keyOf(update, p) }
+		same := func(q discoveryv1.EndpointPort) bool { return desired.PortOf(existing, q) == desired.PortOf(update, p) }
 		if at := slices.IndexFunc(v.Ports, same); at >= 0 {
 			v.Ports[at] = p
 		} else if !desired.IsHidden(update) { // else it has all ports, and shows no others
@@ -149,4 +151,9 @@ func visible(update, existing *discoveryv1.EndpointSlice,
 		}
 	}
 	return v
+}
+
+// sameNumber reports whether two ports have equal numbers, or both no number.
+func sameNumber(p, q discoveryv1.EndpointPort) bool {
+	return p.Port == nil && q.Port == nil || p.Port != nil && q.Port != nil && *p.Port == *q.Port
 }

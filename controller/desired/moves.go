@@ -121,7 +121,7 @@ func (m *Moves) Retained(update, existing *discoveryv1.EndpointSlice) *discovery
 	if !Loses(update, existing) {
 		return update
 	}
-	left := m.stranded(existing)
+	left := m.missingOf(existing)
 	has := addressesOf(update.Endpoints)
 	left = slices.DeleteFunc(left, func(e discoveryv1.Endpoint) bool { return hasAll(has, e) })
 	// with more of them the update would be rejected
@@ -134,9 +134,9 @@ func (m *Moves) Retained(update, existing *discoveryv1.EndpointSlice) *discovery
 	return r
 }
 
-// stranded returns the missing endpoints that a slice has, as they are wanted, in its order. While there are some the
+// missingOf returns the missing endpoints that a slice has, as they are wanted, in its order. While there are some the
 // slice must not be deleted.
-func (m *Moves) stranded(s *discoveryv1.EndpointSlice) (left []discoveryv1.Endpoint) {
+func (m *Moves) missingOf(s *discoveryv1.EndpointSlice) (left []discoveryv1.Endpoint) {
 	seen := make(map[*discoveryv1.Endpoint]bool)
 	for _, e := range s.Endpoints {
 		for _, address := range e.Addresses {
@@ -153,7 +153,7 @@ func (m *Moves) stranded(s *discoveryv1.EndpointSlice) (left []discoveryv1.Endpo
 // endpoints alone. A slice with only such endpoints is in neither. It does not change all.
 func (m *Moves) Retired(all []*discoveryv1.EndpointSlice) (deleted, trimmed []*discoveryv1.EndpointSlice) {
 	for _, s := range all {
-		switch left := m.stranded(s); {
+		switch left := m.missingOf(s); {
 		case len(left) == 0:
 			deleted = append(deleted, s)
 		case !equality.Semantic.DeepEqual(left, s.Endpoints):

@@ -115,7 +115,7 @@ func TestMovedEndpoints(t *testing.T) {
 	}
 	other := dividedOf("b=2")
 	other[0].Labels[mcsv1beta1.LabelSourceCluster] = "north"
-	if left := NewMoves(other, none).stranded(dividedOf("a=12")[0]); len(left) > 0 {
+	if left := NewMoves(other, none).missingOf(dividedOf("a=12")[0]); len(left) > 0 {
 		t.Errorf("%v stay in a slice of another cluster", left)
 	}
 	for text, want := range map[string]bool{"a=12": false, "a=21": false, "a=1": true, "a=13": true, "a=123": false} {
@@ -160,7 +160,7 @@ func TestMovesFollowWhatIsWritten(t *testing.T) {
 		}
 		s := dividedOf(tt.slice)[0]
 		var got string
-		for _, e := range moves.stranded(s) {
+		for _, e := range moves.missingOf(s) {
 			got += e.Addresses[0]
 		}
 		if got != tt.want {
