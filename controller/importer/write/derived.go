@@ -57,7 +57,7 @@ func (d *derived) patch(ctx context.Context, o *corev1.Service) error {
 
 // mayWriteStatus reports whether the status of the derived Service is to be written now.
 func (d *derived) mayWriteStatus(o *corev1.Service) bool {
-	if d.isStatusRefused(o) {
+	if d.isStatusFutile(o) {
 		return false
 	}
 	if d.mustWait(o) {
@@ -83,9 +83,9 @@ func askedOf(o *corev1.Service) string { return string(o.UID) + " " + digest(o.S
 // serviceStatusName names the status of the derived Service among the responses.
 const serviceStatusName = "status of derived Service"
 
-// isStatusRefused reports whether writing the status of the derived Service is refused.
-func (d *derived) isStatusRefused(o *corev1.Service) bool {
-	return d.requests.isTextRefused(serviceStatusName, askedOf(o), digest(d.requests.objects.Service.Status.LoadBalancer))
+// isStatusFutile reports whether writing the status of the derived Service is futile.
+func (d *derived) isStatusFutile(o *corev1.Service) bool {
+	return d.requests.isFutileText(serviceStatusName, askedOf(o), digest(d.requests.objects.Service.Status.LoadBalancer))
 }
 
 // writeStatus writes the clusterset IPs that the derived Service carries.

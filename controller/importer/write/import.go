@@ -51,11 +51,11 @@ func (i *Import) Show(wanted []*discoveryv1.EndpointSlice) { i.visibility = visi
 // Failure is why the derived Service could not be written.
 func (i *Import) Failure() error { return i.derived.failure }
 
-// Apply makes the next writes of c that are not known to be refused. It reports whether it wrote anything: then the
+// Apply makes the next writes of c that are not known to be futile. It reports whether it wrote anything: then the
 // caller compares again. The status comes last, when it is true. A failure of the derived Service does not stop the
 // other writes, and is returned after them.
 func (i *Import) Apply(ctx context.Context, c desired.Changes) (wrote bool, err error) {
-	c = i.withoutRefused(c)
+	c = i.withoutFutile(c)
 	status, serviceStatus := c.Status, c.ServiceStatus
 	c.Status, c.ServiceStatus = nil, nil
 	switch {
@@ -67,7 +67,7 @@ func (i *Import) Apply(ctx context.Context, c desired.Changes) (wrote bool, err 
 	case serviceStatus != nil && i.derived.mayWriteStatus(serviceStatus):
 		i.derived.failure = i.derived.writeStatus(ctx, serviceStatus)
 		return true, nil
-	case status != nil && !i.isStatusRefused(status):
+	case status != nil && !i.isStatusFutile(status):
 		return true, i.writeStatus(ctx, status)
 	}
 	return false, i.derived.failure
@@ -97,7 +97,7 @@ const (
 func (i *Import) steps(c desired.Changes) []step {
 	first, last := deletionsOf(c)
 	os := i.requests.objects
-	updates := i.visibility.sequence(desired.LosingLast(c.Update.Slices, os.slice), os, i.isIntermediateRefused)
+	updates := i.visibility.sequence(desired.LosingLast(c.Update.Slices, os.slice), os, i.isIntermediateFutile)
 	return []step{
 		{show, updates.show}, {intermediate, updates.both}, {remove, first}, {owner, nil}, {create, c.Create.Slices},
 		{update, updates.other}, {retire, last}, {hide, updates.hide},
@@ -208,12 +208,12 @@ func intermediateName(o *discoveryv1.EndpointSlice) string {
 	return nameOf(o) + " with all that is shown"
 }
 
-// isIntermediateRefused reports whether the API server is known to reject or change the intermediate form of a slice.
-func (i *Import) isIntermediateRefused(o *discoveryv1.EndpointSlice) bool {
-	return i.requests.wasRefusedAs(intermediateName(o), i.visibility.intermediate(o, i.requests.objects))
+// isIntermediateFutile reports whether the API server is known to reject or change the intermediate form of a slice.
+func (i *Import) isIntermediateFutile(o *discoveryv1.EndpointSlice) bool {
+	return i.requests.wasFutileAs(intermediateName(o), i.visibility.intermediate(o, i.requests.objects))
 }
 
-// patchIntermediate is [Import.patchAll] for updates as they are until others are shown, unless that is refused.
+// patchIntermediate is [Import.patchAll] for updates as they are until others are shown, unless that is futile.
 func (i *Import) patchIntermediate(ctx context.Context, updates []*discoveryv1.EndpointSlice) (errs []error) {
 	for _, o := range updates {
 		i.requests.drop(nameOf(o))
@@ -223,7 +223,7 @@ func (i *Import) patchIntermediate(ctx context.Context, updates []*discoveryv1.E
 		}
 		form := i.visibility.intermediate(o, i.requests.objects)
 		retained := i.moves.Retained(form, existing)
-		if differs(retained, existing) && (retained != form || !i.requests.isRefusedAs(intermediateName(o), form)) {
+		if differs(retained, existing) && (retained != form || !i.requests.isFutileAs(intermediateName(o), form)) {
 			errs = append(errs, i.requests.patchAs(ctx, intermediateName(o), retained))
 			i.moves.Wrote(o.Name, i.requests.objects.imported(o.Name))
 		}
@@ -231,17 +231,17 @@ func (i *Import) patchIntermediate(ctx context.Context, updates []*discoveryv1.E
 	return errs
 }
 
-// withoutRefused removes from c the writes that are refused, or have to wait. All that is left, but for the status, has
+// withoutFutile removes from c the writes that are futile, or have to wait. All that is left, but for the status, has
 // to be written.
-func (i *Import) withoutRefused(c desired.Changes) desired.Changes {
-	i.slicesWithoutRefused(&c)
-	if o := c.Update.Import; o != nil && i.requests.isRefused(o) {
+func (i *Import) withoutFutile(c desired.Changes) desired.Changes {
+	i.slicesWithoutFutile(&c)
+	if o := c.Update.Import; o != nil && i.requests.isFutile(o) {
 		c.Update.Import = nil
 	}
 	if i.derived.failure != nil {
 		c.Create.Service, c.Update.Service, c.Delete.Service, c.ServiceStatus = nil, nil, nil, nil
 	}
-	if o := c.Update.Service; o != nil && i.requests.isRefused(o) {
+	if o := c.Update.Service; o != nil && i.requests.isFutile(o) {
 		c.Update.Service = nil
 	}
 	if o := c.Create.Service; o != nil {
@@ -250,16 +250,16 @@ func (i *Import) withoutRefused(c desired.Changes) desired.Changes {
 	return c
 }
 
-// slicesWithoutRefused is [Import.withoutRefused] for slices. It also leaves out hides in vain: see
+// slicesWithoutFutile is [Import.withoutFutile] for slices. It also leaves out hides in vain: see
 // [visibility.heldBack]. A later comparison asks for that.
-func (i *Import) slicesWithoutRefused(c *desired.Changes) {
+func (i *Import) slicesWithoutFutile(c *desired.Changes) {
 	wanted := slices.Concat(c.Create.Slices, c.Update.Slices, c.Blocked)
 	if len(wanted) == 0 { // then each endpoint is where it should be
 		return
 	}
 	for len(i.visibility.chosen) > 0 {
-		held := i.visibility.heldBack(i.simulate(*c, wanted, i.requests.wasRefused), i.requests.objects,
-			i.isIntermediateRefused)
+		held := i.visibility.heldBack(i.simulate(*c, wanted, i.requests.wasFutile), i.requests.objects,
+			i.isIntermediateFutile)
 		for _, o := range held {
 			i.requests.drop(nameOf(o))
 		}
@@ -268,14 +268,14 @@ func (i *Import) slicesWithoutRefused(c *desired.Changes) {
 			break
 		}
 	}
-	*c = i.simulate(*c, wanted, i.requests.isRefused)
+	*c = i.simulate(*c, wanted, i.requests.isFutile)
 }
 
 // simulate returns the changes of slices that [Import.write] writes if no request fails: its steps, without those that
-// are refused, and with the endpoints that stay until the wanted slices with them are written
+// are futile, and with the endpoints that stay until the wanted slices with them are written
 // (docs/spec/controller.md 5.5).
 func (i *Import) simulate(c desired.Changes, wanted []*discoveryv1.EndpointSlice,
-	isRefused func(apiserver.Object) bool) desired.Changes {
+	isFutile func(apiserver.Object) bool) desired.Changes {
 	os := i.requests.objects
 	moves := desired.NewMoves(wanted, os.imported)
 	var updates, creates, deletes []*discoveryv1.EndpointSlice
@@ -283,7 +283,7 @@ func (i *Import) simulate(c desired.Changes, wanted []*discoveryv1.EndpointSlice
 		for _, o := range all {
 			existing := os.slice(o.Name)
 			retained := moves.Retained(o, existing)
-			if (retained == o || differs(retained, existing)) && !isRefused(retained) {
+			if (retained == o || differs(retained, existing)) && !isFutile(retained) {
 				updates = append(updates, retained)
 				moves.Wrote(o.Name, retained)
 			}
@@ -297,7 +297,7 @@ func (i *Import) simulate(c desired.Changes, wanted []*discoveryv1.EndpointSlice
 			deletes = append(deletes, s.slices...)
 		case create:
 			for _, o := range s.slices {
-				if !isRefused(o) {
+				if !isFutile(o) {
 					creates = append(creates, o)
 					moves.Wrote(o.Name, o)
 				}
@@ -315,9 +315,9 @@ func (i *Import) simulate(c desired.Changes, wanted []*discoveryv1.EndpointSlice
 // importStatusName names the status of the import among the responses.
 const importStatusName = "status of ServiceImport"
 
-// isStatusRefused reports whether the API server keeps another status of the import.
-func (i *Import) isStatusRefused(o *mcsv1beta1.ServiceImport) bool {
-	return i.requests.isTextRefused(importStatusName, statusFingerprint(o), statusFingerprint(i.Objects().Import))
+// isStatusFutile reports whether the API server keeps another status of the import.
+func (i *Import) isStatusFutile(o *mcsv1beta1.ServiceImport) bool {
+	return i.requests.isFutileText(importStatusName, statusFingerprint(o), statusFingerprint(i.Objects().Import))
 }
 
 // writeStatus writes the status and records an Event if Ready changed.

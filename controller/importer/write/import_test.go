@@ -107,7 +107,7 @@ func TestChangesThatAreInVain(t *testing.T) {
 			w.requests.writer.responses.set(db, nameOf(o),
 				response{fingerprint(o), fingerprint(w.requests.objects.existing(o))})
 		}
-		c := w.withoutRefused(desired.Diff(desired.Objects{Slices: wanted}, w.Objects()))
+		c := w.withoutFutile(desired.Diff(desired.Objects{Slices: wanted}, w.Objects()))
 		got := filling("create", c.Create.Slices) + filling("update", c.Update.Slices) + filling("delete", c.Delete.Slices)
 		if got != tt.want {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
@@ -135,7 +135,7 @@ func TestChangesAreLinear(t *testing.T) {
 		c := desired.Diff(desired.Objects{Slices: wanted}, w.Objects())
 		return allocs.PerRun(3, func() {
 			clear(w.requests.asked)
-			w.withoutRefused(c)
+			w.withoutFutile(c)
 		})
 	}
 	few, many := of(50), of(500)

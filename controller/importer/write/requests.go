@@ -22,11 +22,11 @@ var errNamespace = errors.New("the namespace is absent or terminating")
 // requests write the objects of one service, one at a time, for one reconcile. The responses tell which objects exist.
 //
 // The API server may reject or change an object on every write: an admission webhook changes it, or it is invalid. Call
-// [requests.isTextRefused] before a write. It compares fingerprints:
+// [requests.isFutileText] before a write. It compares fingerprints:
 //
-//	not asked for yet         not refused, and noted as asked for: it has to be written now
-//	asked for, still differs  refused, and remembered in [responses], also for later reconciles
-//	remembered                refused, until the request or the object is different
+//	not asked for yet         not futile, and noted as asked for: it has to be written now
+//	asked for, still differs  futile, and remembered in [responses], also for later reconciles
+//	remembered                futile, until the request or the object is different
 //
 // A noted request that is not made, or that meets a change by someone else, is dropped from the notes: it tells nothing
 // about the API server.
@@ -37,9 +37,9 @@ type requests struct {
 	asked   map[string]string // fingerprints of the requests in this reconcile, by name of the object
 }
 
-// isTextRefused reports whether the API server keeps an object different from the request. It is logged once in the
+// isFutileText reports whether the API server keeps an object different from the request. It is logged once in the
 // life of an import: other members may change the desired object as often as they like.
-func (r *requests) isTextRefused(name, asked, found string) bool {
+func (r *requests) isFutileText(name, asked, found string) bool {
 	last, remembered := r.writer.responses.of(r.svc, name)
 	switch {
 	case remembered && last == (response{asked, found}):
@@ -58,21 +58,21 @@ func (r *requests) isTextRefused(name, asked, found string) bool {
 // note records that something is asked for.
 func (r *requests) note(name, asked string) { r.asked[name] = asked }
 
-// isRefused is [requests.isTextRefused] for an object without its status.
-func (r *requests) isRefused(o apiserver.Object) bool { return r.isRefusedAs(nameOf(o), o) }
+// isFutile is [requests.isFutileText] for an object without its status.
+func (r *requests) isFutile(o apiserver.Object) bool { return r.isFutileAs(nameOf(o), o) }
 
-// isRefusedAs is isRefused for an object that has another name among the responses.
-func (r *requests) isRefusedAs(name string, o apiserver.Object) bool {
-	return r.isTextRefused(name, fingerprint(o), fingerprint(r.objects.existing(o)))
+// isFutileAs is isFutile for an object that has another name among the responses.
+func (r *requests) isFutileAs(name string, o apiserver.Object) bool {
+	return r.isFutileText(name, fingerprint(o), fingerprint(r.objects.existing(o)))
 }
 
-// wasRefused is isRefused without an effect: nothing is noted, remembered or logged.
-func (r *requests) wasRefused(o apiserver.Object) bool {
-	return r.asked[nameOf(o)] == fingerprint(o) || r.wasRefusedAs(nameOf(o), o)
+// wasFutile is isFutile without an effect: nothing is noted, remembered or logged.
+func (r *requests) wasFutile(o apiserver.Object) bool {
+	return r.asked[nameOf(o)] == fingerprint(o) || r.wasFutileAs(nameOf(o), o)
 }
 
-// wasRefusedAs reports whether writing the object is known to be refused. It notes nothing.
-func (r *requests) wasRefusedAs(name string, o apiserver.Object) bool {
+// wasFutileAs reports whether writing the object is known to be futile. It notes nothing.
+func (r *requests) wasFutileAs(name string, o apiserver.Object) bool {
 	last, remembered := r.writer.responses.of(r.svc, name)
 	return remembered && last == (response{fingerprint(o), fingerprint(r.objects.existing(o))})
 }

@@ -42,17 +42,17 @@ type sequence struct {
 	show, both, other, hide []*discoveryv1.EndpointSlice
 }
 
-// sequence orders updates. isRefused reports whether it is known that the API server does not keep an update as it is
+// sequence orders updates. isFutile reports whether it is known that the API server does not keep an update as it is
 // until others are shown: one that also shows something is then written as it should be in the end.
 func (v visibility) sequence(updates []*discoveryv1.EndpointSlice, os *objects,
-	isRefused func(*discoveryv1.EndpointSlice) bool) (s sequence) {
+	isFutile func(*discoveryv1.EndpointSlice) bool) (s sequence) {
 	if len(v.chosen) == 0 {
 		return sequence{other: updates}
 	}
 	for _, o := range updates {
 		existing := os.slice(o.Name)
 		switch shows, hides := shows(o, existing), hides(o, existing); {
-		case shows && hides && isRefused(o):
+		case shows && hides && isFutile(o):
 			s.other = append(s.other, o)
 		case shows && hides && differs(v.intermediate(o, os), existing):
 			s.both = append(s.both, o)
@@ -70,7 +70,7 @@ func (v visibility) sequence(updates []*discoveryv1.EndpointSlice, os *objects,
 // heldBack returns the updates that wait: they hide something while proxies do not see all that they should, and no
 // change is coming that shows it.
 func (v visibility) heldBack(c desired.Changes, os *objects,
-	isRefused func(*discoveryv1.EndpointSlice) bool) (held []*discoveryv1.EndpointSlice) {
+	isFutile func(*discoveryv1.EndpointSlice) bool) (held []*discoveryv1.EndpointSlice) {
 	coming := namesIn(slices.Concat(c.Create.Slices, c.Update.Slices))
 	if !slices.ContainsFunc(v.chosen, func(o *discoveryv1.EndpointSlice) bool {
 		return isMissing(o, os) && !coming[o.Name]
@@ -79,7 +79,7 @@ func (v visibility) heldBack(c desired.Changes, os *objects,
 	}
 	for _, o := range c.Update.Slices {
 		existing := os.slice(o.Name)
-		if hides(o, existing) && (isRefused(o) || !differs(v.intermediate(o, os), existing)) {
+		if hides(o, existing) && (isFutile(o) || !differs(v.intermediate(o, os), existing)) {
 			held = append(held, o)
 		}
 	}

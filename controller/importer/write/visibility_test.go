@@ -85,10 +85,10 @@ func TestVisibilityOrdersUpdates(t *testing.T) {
 		for _, e := range slicesOf(tt.offered) {
 			v.offered[e.Name] = e.Ports
 		}
-		isRefused := func(o *discoveryv1.EndpointSlice) bool { return slices.Contains(strings.Fields(tt.rejects), o.Name) }
+		isFutile := func(o *discoveryv1.EndpointSlice) bool { return slices.Contains(strings.Fields(tt.rejects), o.Name) }
 		c := desired.Diff(desired.Objects{Slices: wanted}, now.Objects)
-		held := v.heldBack(c, now, isRefused)
-		s := v.sequence(without(c.Update.Slices, held), now, isRefused)
+		held := v.heldBack(c, now, isFutile)
+		s := v.sequence(without(c.Update.Slices, held), now, isFutile)
 		got := namesOf("held", held) + namesOf("show", s.show) + namesOf("both", s.both) + namesOf("create",
 			c.Create.Slices) +
 			namesOf("other", s.other) + namesOf("hide", s.hide)
