@@ -48,14 +48,14 @@ func newClientTransport(cfg *rest.Config) (*clientTransport, error) {
 
 // RoundTrip implements [http.RoundTripper].
 func (s *clientTransport) RoundTrip(r *http.Request) (*http.Response, error) {
-	now := s.current.Load()
-	if *now.base != *s.first.base {
+	current := s.current.Load()
+	if *current.base != *s.first.base {
 		r = r.Clone(r.Context())
-		r.URL.Scheme, r.URL.Host, r.Host = now.base.Scheme, now.base.Host, ""
+		r.URL.Scheme, r.URL.Host, r.Host = current.base.Scheme, current.base.Host, ""
 		path := strings.TrimPrefix(r.URL.Path, strings.TrimSuffix(s.first.base.Path, "/"))
-		r.URL.Path, r.URL.RawPath = strings.TrimSuffix(now.base.Path, "/")+path, ""
+		r.URL.Path, r.URL.RawPath = strings.TrimSuffix(current.base.Path, "/")+path, ""
 	}
-	response, err := now.transport.RoundTrip(r)
+	response, err := current.transport.RoundTrip(r)
 	if err == nil {
 		s.closes.Store(response.Close)
 	}

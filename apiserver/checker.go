@@ -224,7 +224,7 @@ func (c *checker) verify(ctx context.Context) {
 
 // verifyOnce asks for all resources at once, and returns the number of unknown ones: the server may be overloaded, or
 // may have no rights loaded yet.
-func (c *checker) verifyOnce(ctx context.Context, all map[schema.GroupResource]*history) (left int) {
+func (c *checker) verifyOnce(ctx context.Context, all map[schema.GroupResource]*history) (rest int) {
 	var asking sync.WaitGroup
 	lost := make(chan error, len(all))
 	for resource, h := range all {

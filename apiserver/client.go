@@ -140,8 +140,8 @@ func (c *Client) Drop() { c.dialer.CloseAll() }
 
 // Host is the address of the API server.
 func (c *Client) Host() string {
-	if now := c.transport.current.Load(); now != c.transport.first {
-		return now.base.String()
+	if current := c.transport.current.Load(); current != c.transport.first {
+		return current.base.String()
 	}
 	return c.config.Host
 }

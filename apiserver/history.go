@@ -45,17 +45,17 @@ func histories(watches []*listWatch) map[schema.GroupResource]*history {
 // verify returns nil if the server has the history, and an error of class Expired if that is unknown.
 func (h *history) verify(ctx context.Context) error {
 	kind := h.asks.resource.Kind
-	now, newest, err := h.read(ctx, 0)
+	current, newest, err := h.read(ctx, 0)
 	switch l := h.landmark; {
 	case err != nil:
 		return err
 	case newest > 0 && newest < h.version:
 		return fmt.Errorf("%w: version %d of %s, was %d", errRolledBack, newest, kind, h.version)
-	case l == nil || !l.deleted && l.same(now): // it was not written since
+	case l == nil || !l.deleted && l.same(current): // it was not written since
 		return nil
 	}
-	kept, err := h.had(ctx)
-	if err == nil && !kept {
+	retained, err := h.had(ctx)
+	if err == nil && !retained {
 		return fmt.Errorf("%w: without version %d of %s", errRolledBack, h.landmark.version, kind)
 	}
 	return err
@@ -64,9 +64,9 @@ func (h *history) verify(ctx context.Context) error {
 // had reports whether the server had the landmark at its version.
 func (h *history) had(ctx context.Context) (bool, error) {
 	l := h.landmark
-	is, _, err := h.read(ctx, l.version)
-	if !l.deleted || err != nil || is != nil {
-		return err == nil && !l.deleted && l.same(is), err
+	current, _, err := h.read(ctx, l.version)
+	if !l.deleted || err != nil || current != nil {
+		return err == nil && !l.deleted && l.same(current), err
 	}
 	before, _, err := h.read(ctx, l.version-1)
 	return before != nil && before.UID == l.uid, err

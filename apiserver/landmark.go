@@ -38,9 +38,9 @@ func newLandmark(o metav1.Object, deleted bool) *landmark {
 }
 
 // same reports whether an object that was read is the landmark. After a restore another write may have got its version.
-func (l *landmark) same(is *foundObject) bool {
-	return is != nil && is.UID == l.uid && VersionNumber(is.ResourceVersion) == l.version &&
-		(l.written == "" || is.written() == l.written)
+func (l *landmark) same(current *foundObject) bool {
+	return current != nil && current.UID == l.uid && VersionNumber(current.ResourceVersion) == l.version &&
+		(l.written == "" || current.written() == l.written)
 }
 
 // A foundObject holds the metadata that was read. Its times are text: they may be outside the range of JSON times, see

@@ -36,7 +36,7 @@ type listWatch struct {
 	scope   scope
 	check   *serverCheck // of all watches of the server
 	health  watchHealth
-	shown   shownList
+	listed  shownList
 	bad     *undecodables
 	reader  ListReader                // nil if lists are decoded as a whole
 	follow  func(ctx context.Context) // runs the reflector until ctx ends
@@ -58,7 +58,7 @@ func newListWatch(cfg SetConfig, check *serverCheck, v *versions, r Resource, o 
 		health: watchHealth{subject: cfg.Name + ": " + id.String(), log: cfg.Log, changed: o.Changed,
 			contact: cmp.Or(o.Contact, new(Contact))},
 	}
-	w.bad = newUndecodables(r, o.Undecodable, &w.shown)
+	w.bad = newUndecodables(r, o.Undecodable, &w.listed)
 	return w
 }
 
@@ -93,8 +93,8 @@ func (w *listWatch) begin() bool {
 
 // synced reports whether the store has, or had, a complete list.
 func (w *listWatch) synced() bool {
-	if w.shown.informer != nil {
-		return w.shown.informer.HasSynced()
+	if w.listed.informer != nil {
+		return w.listed.informer.HasSynced()
 	}
 	return w.health.current().Listed
 }
@@ -153,7 +153,7 @@ func (w *listWatch) rollBack(why error) *watchProxy {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.rolledBack, w.seen, w.landmark = true, 0, nil
-	w.shown.begin()
+	w.listed.begin()
 	if why == nil {
 		w.health.happened(expired, nil)
 	} else {
@@ -372,7 +372,7 @@ func (w *listWatch) open(ctx context.Context, source watch.Interface, streams bo
 	w.proxy = p
 	w.markContact()
 	if streams {
-		w.shown.begin()
+		w.listed.begin()
 		w.bad.begin()
 		w.health.happened(listing, nil)
 	} else {
@@ -431,7 +431,7 @@ func (w *listWatch) note(p *watchProxy, version string, complete bool) {
 
 // complete notes the end of a list of a version: the event is listed or streamed. The caller holds w.mu.
 func (w *listWatch) complete(version string, e event) {
-	w.shown.complete(version)
+	w.listed.complete(version)
 	w.bad.end()
 	w.health.happened(e, nil)
 }

@@ -40,7 +40,7 @@ func (d *deletions) add(uid types.UID, now time.Time) {
 	d.recent[uid] = true
 }
 
-func (d *deletions) has(uid types.UID, now time.Time) bool {
+func (d *deletions) contains(uid types.UID, now time.Time) bool {
 	return now.Sub(d.since) <= 2*overlayAge && (d.recent[uid] || d.older[uid])
 }
 
@@ -75,9 +75,9 @@ func NewOverlay[T Object](informer cache.SharedIndexInformer) *Overlay[T] {
 
 // indexersOfWrites returns the indexers of an informer for writes: a read by index must not depend on how many writes
 // the informer has not seen yet. A write that deleted its object has no values.
-func indexersOfWrites[T Object](of cache.Indexers) cache.Indexers {
-	indexers := maps.Clone(of)
-	for name, values := range of {
+func indexersOfWrites[T Object](all cache.Indexers) cache.Indexers {
+	indexers := maps.Clone(all)
+	for name, values := range all {
 		indexers[name] = func(item any) ([]string, error) {
 			if w := item.(write[T]); !w.gone {
 				return values(w.obj)
@@ -93,7 +93,7 @@ func indexersOfWrites[T Object](of cache.Indexers) cache.Indexers {
 func (o *Overlay[T]) Wrote(obj T) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.ended.has(obj.GetUID(), time.Now()) {
+	if o.ended.contains(obj.GetUID(), time.Now()) {
 		return
 	}
 	if w, written := o.write(keyOf(obj)); !written || !w.outdates(obj) {
@@ -189,8 +189,8 @@ func (o *Overlay[T]) ByIndex(index, value string) []T {
 	}
 	values := indexer.GetIndexers()[index]
 	return o.collect(stored, written, func(obj T) bool {
-		has, err := values(obj)
-		return err == nil && slices.Contains(has, value)
+		present, err := values(obj)
+		return err == nil && slices.Contains(present, value)
 	})
 }
 
@@ -201,7 +201,7 @@ func (o *Overlay[T]) collect(stored, written []any, match func(T) bool) []T {
 	keys := make(map[string]bool, len(written)) // of objects that have a write
 	for _, item := range stored {
 		obj := item.(T)
-		if _, has := o.write(keyOf(obj)); has {
+		if _, found := o.write(keyOf(obj)); found {
 			keys[keyOf(obj)] = true
 		} else {
 			objects = append(objects, obj)
@@ -221,19 +221,19 @@ func (o *Overlay[T]) collect(stored, written []any, match func(T) bool) []T {
 
 // get forgets a write that the informer has caught up with.
 func (o *Overlay[T]) get(key string) (obj T, ok bool) {
-	item, has, _ := o.informer.GetStore().GetByKey(key)
+	item, found, _ := o.informer.GetStore().GetByKey(key)
 	var stored T
-	if has {
+	if found {
 		stored = item.(T)
 	}
 	w, written := o.write(key)
 	switch {
 	case !written:
-		return stored, has
-	case time.Since(w.at) > overlayAge, w.gone && (!has || w.obj.GetUID() != "" && stored.GetUID() != w.obj.GetUID()),
-		!w.gone && has && VersionNumber(stored.GetResourceVersion()) >= VersionNumber(w.obj.GetResourceVersion()):
+		return stored, found
+	case time.Since(w.at) > overlayAge, w.gone && (!found || w.obj.GetUID() != "" && stored.GetUID() != w.obj.GetUID()),
+		!w.gone && found && VersionNumber(stored.GetResourceVersion()) >= VersionNumber(w.obj.GetResourceVersion()):
 		o.writes.Delete(key)
-		return stored, has
+		return stored, found
 	case w.gone:
 		return obj, false
 	}

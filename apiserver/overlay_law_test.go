@@ -64,7 +64,7 @@ type plainOverlay struct {
 }
 
 func (o *plainOverlay) wrote(s *corev1.Service) {
-	if o.ended.has(s.UID, time.Now()) {
+	if o.ended.contains(s.UID, time.Now()) {
 		return
 	}
 	if w, written := o.writes[keyOf(s)]; !written || !w.outdates(s) {

@@ -75,7 +75,7 @@ func (s *Set) Add(example runtime.Object, o WatchOptions) cache.SharedIndexInfor
 	w := newListWatch(s.cfg, s.check, s.versions, ResourceOf(example), o)
 	o = guarded(s.cfg.Barrier, w.id.Kind, o)
 	informer := cache.NewSharedIndexInformer(w.source(), example, 0, o.Indexers)
-	w.shown.informer, w.follow = informer, informer.RunWithContext
+	w.listed.informer, w.follow = informer, informer.RunWithContext
 	err := errors.Join(informer.SetTransform(o.Transform),
 		informer.SetWatchErrorHandlerWithContext(func(context.Context, *cache.Reflector, error) {}))
 	if err != nil {
@@ -169,13 +169,13 @@ func (s *Set) watch(id WatchID) *listWatch {
 }
 
 // named iterates over the watches that are named, or over all.
-func (s *Set) named(of []WatchID) func(yield func(*listWatch) bool) {
-	for _, id := range of {
+func (s *Set) named(ids []WatchID) func(yield func(*listWatch) bool) {
+	for _, id := range ids {
 		s.watch(id)
 	}
 	return func(yield func(*listWatch) bool) {
 		for _, w := range s.watches {
-			if (len(of) == 0 || slices.Contains(of, w.id)) && !yield(w) {
+			if (len(ids) == 0 || slices.Contains(ids, w.id)) && !yield(w) {
 				return
 			}
 		}
@@ -189,8 +189,8 @@ func (s *Set) Undecodable(id WatchID, key string) *Undecodable { return s.watch(
 func (s *Set) Undecodables(id WatchID) []*Undecodable { return s.watch(id).bad.all() }
 
 // Synced reports whether the watches that are named, or all, were listed once.
-func (s *Set) Synced(of ...WatchID) bool {
-	for w := range s.named(of) {
+func (s *Set) Synced(ids ...WatchID) bool {
+	for w := range s.named(ids) {
 		if !w.synced() {
 			return false
 		}
@@ -199,8 +199,8 @@ func (s *Set) Synced(of ...WatchID) bool {
 }
 
 // Waiting returns which of the named watches, or of all, was not listed yet and why, or "".
-func (s *Set) Waiting(of ...WatchID) string {
-	for w := range s.named(of) {
+func (s *Set) Waiting(ids ...WatchID) string {
+	for w := range s.named(ids) {
 		if w.synced() {
 			continue
 		}
@@ -214,8 +214,8 @@ func (s *Set) Waiting(of ...WatchID) string {
 
 // Err is why the API server, or else one of the watches that are named, or of all, cannot be followed right now; nil if
 // all can. [Classify] has its class. A watch that lists anew after a rollback is followed: the server answers.
-func (s *Set) Err(of ...WatchID) error {
-	for w := range s.named(of) {
+func (s *Set) Err(ids ...WatchID) error {
+	for w := range s.named(ids) {
 		if h := s.healthOf(w); h.Err != nil && h.Class != RolledBack {
 			return h.Err
 		}
@@ -237,10 +237,10 @@ func (s *Set) Absent() []string {
 }
 
 // LastContact is the oldest last contact of the named watches, or of all: zero if one had no contact.
-func (s *Set) LastContact(of ...WatchID) time.Time {
+func (s *Set) LastContact(ids ...WatchID) time.Time {
 	var last time.Time
 	first := true
-	for w := range s.named(of) {
+	for w := range s.named(ids) {
 		if at := w.health.current().LastContact; first || at.Before(last) {
 			last, first = at, false
 		}

@@ -119,7 +119,7 @@ func newUndecodable(data []byte, err error) *Undecodable {
 type undecodables struct {
 	resource Resource
 	notify   func(*Undecodable) // called for each new version of one; may be nil
-	shown    *shownList
+	seen     *shownList
 
 	mu      sync.Mutex
 	current map[string]*Undecodable
@@ -128,9 +128,9 @@ type undecodables struct {
 	listed    map[string]*Undecodable // of the list that is under way, else nil
 }
 
-func newUndecodables(r Resource, notify func(*Undecodable), shown *shownList) *undecodables {
+func newUndecodables(r Resource, notify func(*Undecodable), seen *shownList) *undecodables {
 	return &undecodables{
-		resource: r, notify: notify, shown: shown, current: make(map[string]*Undecodable),
+		resource: r, notify: notify, seen: seen, current: make(map[string]*Undecodable),
 		corrected: make(map[string]*Undecodable),
 	}
 }
@@ -148,10 +148,10 @@ func (u *undecodables) set(bad *Undecodable) bool {
 	if u.listed != nil {
 		u.listed[key] = bad
 	}
-	was := u.current[key]
+	before := u.current[key]
 	u.current[key] = bad
 	delete(u.corrected, key)
-	return was == nil || was.UID != bad.UID || was.ResourceVersion != bad.ResourceVersion
+	return before == nil || before.UID != bad.UID || before.ResourceVersion != bad.ResourceVersion
 }
 
 // correct takes the key of an object that decodes. The caller holds u.mu.
@@ -241,7 +241,7 @@ func (u *undecodables) get(key string) *Undecodable {
 	switch {
 	case bad != nil || corrected == nil:
 		return bad
-	case u.shown.lacks(key):
+	case u.seen.lacks(key):
 		return corrected
 	}
 	delete(u.corrected, key)
@@ -259,12 +259,12 @@ func (u *undecodables) all() (all []*Undecodable) {
 }
 
 // stub returns an object of the type of the resource with nothing but the identity of another.
-func (r Resource) stub(of *Undecodable) runtime.Object {
+func (r Resource) stub(all *Undecodable) runtime.Object {
 	obj := reflect.New(reflect.TypeOf(r.Example).Elem()).Interface().(runtime.Object)
 	m := obj.(metav1.Object)
-	m.SetNamespace(of.Namespace)
-	m.SetName(of.Name)
-	m.SetUID(of.UID)
-	m.SetResourceVersion(of.ResourceVersion)
+	m.SetNamespace(all.Namespace)
+	m.SetName(all.Name)
+	m.SetUID(all.UID)
+	m.SetResourceVersion(all.ResourceVersion)
 	return obj
 }

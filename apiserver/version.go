@@ -33,8 +33,8 @@ type preferred struct {
 	at      time.Time
 }
 
-// of returns the entry of a resource.
-func (v *versions) of(r Resource) *preferred {
+// entry returns the entry of a resource.
+func (v *versions) entry(r Resource) *preferred {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	key := schema.GroupResource{Group: r.Group, Resource: r.Plural}
@@ -50,7 +50,7 @@ func (v *versions) best(ctx context.Context, r Resource, namespace string) (sche
 	if len(r.Versions) == 1 {
 		return schema.GroupVersion{Group: r.Group, Version: r.Versions[0]}, nil
 	}
-	p := v.of(r)
+	p := v.entry(r)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if time.Since(p.at) < answerAge {

@@ -39,11 +39,11 @@ func (f *accessFile) run(ctx context.Context) error {
 
 // check reads the file if it may have changed.
 func (f *accessFile) check() {
-	now, err := statFiles([]string{f.cfg.Kubeconfig})
-	if err == nil && !f.seen.changed(now) {
+	current, err := statFiles([]string{f.cfg.Kubeconfig})
+	if err == nil && !f.seen.changed(current) {
 		return
 	}
-	f.seen = now
+	f.seen = current
 	f.read(false)
 }
 

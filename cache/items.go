@@ -181,13 +181,13 @@ func (o *objects) set(kind Kind, it item, at written) {
 	case EndpointSlice:
 		o.setSlice(it, at)
 	case Namespace:
-		_, was := o.namespaces[it.key]
-		if is := it.value != ""; is && !was {
+		_, before := o.namespaces[it.key]
+		if found := it.value != ""; found && !before {
 			o.namespaces[strings.Clone(it.key)] = struct{}{}
-		} else if !is {
+		} else if !found {
 			delete(o.namespaces, it.key)
 		}
-		if was != (it.value != "") {
+		if before != (it.value != "") {
 			o.dirtyNamespaces[it.key] = struct{}{}
 		}
 	case ClusterProperty:

@@ -117,8 +117,8 @@ func isManifest(name string) bool {
 }
 
 // changed reports whether the content of the files may differ now.
-func (at stamps) changed(now stamps) bool {
-	return !maps.EqualFunc(at, now, func(a, b stamp) bool {
+func (at stamps) changed(current stamps) bool {
+	return !maps.EqualFunc(at, current, func(a, b stamp) bool {
 		return a.settled && os.SameFile(a.info, b.info) && a.info.Size() == b.info.Size() &&
 			a.info.ModTime().Equal(b.info.ModTime())
 	})
@@ -248,10 +248,10 @@ func (w *fileWatch) run(ctx context.Context) error {
 
 // check reads the files if they have changed, broken or not, since they were read last.
 func (w *fileWatch) check() {
-	now, err := statFiles(w.cfg.Manifests)
-	if err == nil && w.seen.changed(now) {
-		w.latest, w.broken = now.read()
-		w.seen = now
+	current, err := statFiles(w.cfg.Manifests)
+	if err == nil && w.seen.changed(current) {
+		w.latest, w.broken = current.read()
+		w.seen = current
 		if w.broken == nil {
 			w.apply(w.latest)
 		}

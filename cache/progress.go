@@ -54,11 +54,11 @@ func (p progress) next(e event, needed bool) progress {
 	case otherCluster:
 		return awaited
 	case requested:
-		if needed && !p.has() {
+		if needed && !p.hasObjects() {
 			return awaited
 		}
 	case loaded:
-		if !p.has() && (needed || p != absent) {
+		if !p.hasObjects() && (needed || p != absent) {
 			return fromSnapshot
 		}
 	case rolledBack:
@@ -72,17 +72,17 @@ func (p progress) next(e event, needed bool) progress {
 		switch {
 		case p == outdated:
 			return listed
-		case !p.has() && e == hopeless:
+		case !p.hasObjects() && e == hopeless:
 			return stuck
-		case !p.has(), p == fromSnapshot && e == missing && !needed:
+		case !p.hasObjects(), p == fromSnapshot && e == missing && !needed:
 			return absent
 		}
 	}
 	return p
 }
 
-// has reports whether there are objects to answer from.
-func (p progress) has() bool { return p >= fromSnapshot }
+// hasObjects reports whether there are objects to answer from.
+func (p progress) hasObjects() bool { return p >= fromSnapshot }
 
 // pending reports whether a list is awaited.
 func (p progress) pending() bool { return p == awaited || p == outdated }

@@ -24,7 +24,7 @@ type publisher struct {
 	cfg          *Config
 	objects      *objects
 	watches      *watches
-	shown        *shown
+	published    *published
 	rejections   *rejections
 	now          func() time.Time
 	buildService func(*batch, *job, *index.Service) *index.Service // (*batch).build
@@ -39,10 +39,10 @@ type publisher struct {
 
 func newPublisher(cfg *Config, watches *watches, rejections *rejections) *publisher {
 	p := &publisher{
-		cfg: cfg, objects: watches.objects, watches: watches, shown: watches.shown, rejections: rejections, now: time.Now,
-		buildService: (*batch).build,
+		cfg: cfg, objects: watches.objects, watches: watches, published: watches.published, rejections: rejections,
+		now: time.Now, buildService: (*batch).build,
 	}
-	p.goOn(p.shown.State().Index)
+	p.goOn(p.published.State().Index)
 	return p
 }
 
@@ -86,7 +86,7 @@ func (p *publisher) run(ctx context.Context) error {
 		case r := <-p.watches.restored:
 			p.do(func() { p.restore(r) })
 		case <-timer.C:
-			p.do(func() { p.show(*p.shown.State(), nil) })
+			p.do(func() { p.show(*p.published.State(), nil) })
 		}
 	}
 }
@@ -101,7 +101,7 @@ func (p *publisher) do(step func()) {
 func (p *publisher) untilNext() (wait time.Duration, behind bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	now, serial := p.now(), int64(p.shown.State().Serial)
+	now, serial := p.now(), int64(p.published.State().Serial)
 	if serial > now.Unix() { // the clock was ahead
 		return max(0, p.moved.Add(time.Second).Sub(now)), p.behind
 	}
@@ -110,7 +110,7 @@ func (p *publisher) untilNext() (wait time.Duration, behind bool) {
 
 // round publishes what changed since the last one, if anything did.
 func (p *publisher) round() {
-	next := *p.shown.State()
+	next := *p.published.State()
 	if p.frozen.Load() {
 		next.Frozen = true
 		p.show(next, nil)
@@ -122,11 +122,11 @@ func (p *publisher) round() {
 }
 
 // publish publishes the taken changes.
-func (p *publisher) publish(t taken) {
+func (p *publisher) publish(t roundInput) {
 	if t.restored != nil { // the lists were compared with it: it comes first
 		p.restore(*t.restored)
 	}
-	next := *p.shown.State()
+	next := *p.published.State()
 	if !next.Ready {
 		p.behind = true
 	}
@@ -211,7 +211,7 @@ func (p *publisher) buildOne(b *batch, j *job, old *index.Service) (service *ind
 
 // show publishes next with the index, if it differs from the published state.
 func (p *publisher) show(next State, changes []change) {
-	old := p.shown.State()
+	old := p.published.State()
 	next.Index, next.Reverse = p.index, p.reverse
 	if now := p.now(); p.behind {
 		if serial := advance(next.Serial, now, p.moved); serial != next.Serial {
@@ -221,17 +221,17 @@ func (p *publisher) show(next State, changes []change) {
 	if next == *old {
 		return
 	}
-	p.shown.state.Store(&next)
+	p.published.state.Store(&next)
 	first := next.Ready && !old.Ready
 	if next.Index != old.Index || first {
-		p.shown.publishes.Add(1)
+		p.published.publishes.Add(1)
 	}
 	if first {
 		p.cfg.Log.Infof("%s: serving %d services, serial %d", p.cfg.Name, next.Index.Len(), next.Serial)
-		close(p.shown.synced)
+		close(p.published.synced)
 	}
 	if next.Serial != old.Serial {
-		p.shown.notify(next.Serial)
+		p.published.notify(next.Serial)
 	}
 	for _, c := range changes {
 		if p.cfg.Latency != nil {

@@ -18,9 +18,9 @@ type rejections struct {
 
 // A rejectedObject holds the rejections of one object. Sets of reasons are bits.
 type rejectedObject struct {
-	now    uint16    // the reasons for which it is rejected, or parts of it are
-	logged uint16    // those that were logged since begin
-	begin  time.Time // of the time in which a reason is logged once
+	current uint16    // the reasons for which it is rejected, or parts of it are
+	logged  uint16    // those that were logged since begin
+	begin   time.Time // of the time in which a reason is logged once
 }
 
 // maxKnown bounds the memory for bad objects. Objects beyond it are counted each time they come and never logged.
@@ -41,21 +41,21 @@ func (r *rejections) note(kind Kind, key string, list []Rejection) (added []Reje
 		return nil
 	}
 	after := before
-	after.now = 0
+	after.current = 0
 	if time.Since(before.begin) >= logAgain {
-		after.logged, after.begin = before.now, time.Now()
+		after.logged, after.begin = before.current, time.Now()
 	}
 	for _, rejection := range list {
 		bit := uint16(1) << rejection.Reason
-		after.now |= bit
-		if before.now&bit == 0 {
+		after.current |= bit
+		if before.current&bit == 0 {
 			r.counts[kind][rejection.Reason]++
 		}
 		if after.logged&bit == 0 {
 			added = append(added, rejection)
 		}
 	}
-	after.logged |= after.now
+	after.logged |= after.current
 	r.set(kind, key, after)
 	return added
 }
@@ -69,10 +69,10 @@ func (r *rejections) set(kind Kind, key string, after rejectedObject) {
 	if !known {
 		r.n++
 	}
-	if known && before.now == 0 {
+	if known && before.current == 0 {
 		r.over--
 	}
-	if after.now == 0 {
+	if after.current == 0 {
 		r.over++
 	}
 	r.known[kind][key] = after
@@ -84,7 +84,7 @@ func (r *rejections) room() bool {
 	if r.n >= maxKnown && r.over > 0 {
 		for kind := range r.known {
 			for key, known := range r.known[kind] {
-				if known.now == 0 {
+				if known.current == 0 {
 					delete(r.known[kind], key)
 				}
 			}
@@ -110,7 +110,7 @@ func (r *rejections) retain(kind Kind, scope string, items []item) {
 	}
 	for key, known := range r.known[kind] {
 		if _, ok := there[key]; !ok && (scope == "" || strings.HasPrefix(key, scope+"/")) {
-			known.now = 0
+			known.current = 0
 			r.set(kind, key, known)
 		}
 	}

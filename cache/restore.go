@@ -21,11 +21,11 @@ const snapshotWait = 500 * time.Millisecond
 
 // A restorer reads the snapshot file at the start, where lists do not come.
 type restorer struct {
-	cfg     *Config
-	set     *apiserver.Set // nil with manifests, which have no snapshot
-	watches *watches
-	shown   *shown
-	useless atomic.Bool // the file was read, and is of no use
+	cfg       *Config
+	set       *apiserver.Set // nil with manifests, which have no snapshot
+	watches   *watches
+	published *published
+	useless   atomic.Bool // the file was read, and is of no use
 }
 
 // run reads the file once the API server, or a watch that answers need, fails or hangs before the first sync, for any
@@ -39,8 +39,8 @@ func (r *restorer) run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-r.shown.synced:
-			if r.shown.State().Knows("", true) && !r.watches.lacksUnneeded() {
+		case <-r.published.synced:
+			if r.published.State().Knows("", true) && !r.watches.lacksUnneeded() {
 				return nil
 			}
 			waiting = false
@@ -88,11 +88,11 @@ func (r *restorer) restore(sn *snapshot) {
 	ws := r.watches
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	whole := !r.shown.State().Ready
+	whole := !r.published.State().Ready
 	var restoring []*watch
 	for _, w := range ws.all {
 		switch {
-		case w.progress.has():
+		case w.progress.hasObjects():
 			whole = false
 		case w.needed() || w.progress != absent:
 			restoring = append(restoring, w)
@@ -105,15 +105,15 @@ func (r *restorer) restore(sn *snapshot) {
 		r.set.ExpectUID(types.UID(sn.UID))
 	}
 	for _, w := range restoring {
-		ws.objects.replace(w.Kind, w.Namespace, sn.of(w.Watch))
+		ws.objects.replace(w.Kind, w.Namespace, sn.itemsOf(w.Watch))
 		w.happened(loaded)
 	}
-	of := sn.time().UTC().Format(time.RFC3339)
+	all := sn.time().UTC().Format(time.RFC3339)
 	if !slices.ContainsFunc(restoring, (*watch).needed) {
-		r.cfg.Log.Infof("%s: using the cluster ID in the snapshot of %s until ClusterProperties are listed", r.cfg.Name, of)
+		r.cfg.Log.Infof("%s: using the cluster ID in the snapshot of %s until ClusterProperties are listed", r.cfg.Name, all)
 		return
 	}
-	r.cfg.Log.Warningf("%s: serving the snapshot of %s until the API server sends the lists", r.cfg.Name, of)
+	r.cfg.Log.Warningf("%s: serving the snapshot of %s until the API server sends the lists", r.cfg.Name, all)
 	if whole {
 		coverage, _ := ws.coverage(nil)
 		ws.restored <- restored{ws.objects.drain(), sn.Serial, sn.Behind, coverage}

@@ -110,8 +110,8 @@ func (sn *snapshot) fits(identity, uid string, maxAge time.Duration, now time.Ti
 	return nil
 }
 
-// of returns what the snapshot has of a watch.
-func (sn *snapshot) of(w Watch) (items []item) {
+// itemsOf returns what the snapshot has of a watch.
+func (sn *snapshot) itemsOf(w Watch) (items []item) {
 	for _, it := range sn.Items[w.Kind] {
 		if w.Namespace == "" || strings.HasPrefix(it.key, w.Namespace+"/") {
 			items = append(items, it)

@@ -42,7 +42,7 @@ type snapshotWriter struct {
 	claim     *claim         // of the file
 	set       *apiserver.Set // nil with manifests, which have no snapshot
 	watches   *watches
-	shown     *shown
+	published *published
 	publisher *publisher
 
 	owned  bool   // it had the file once
@@ -55,7 +55,7 @@ type snapshotWriter struct {
 func (w *snapshotWriter) run(ctx context.Context) error {
 	select {
 	case <-ctx.Done(): // A state that came in the last moment is written all the same.
-	case <-w.shown.synced:
+	case <-w.published.synced:
 	}
 	wait.UntilWithContext(ctx, func(context.Context) { w.write() }, snapshotPause)
 	w.write()
@@ -95,7 +95,7 @@ func (w *snapshotWriter) write() {
 func (w *snapshotWriter) isDue() bool {
 	w.claim.mu.Lock()
 	defer w.claim.mu.Unlock()
-	state := w.shown.State()
+	state := w.published.State()
 	return isWhole(state) && w.owns() && (state != w.state || w.heard().Sub(w.asOf) >= w.cfg.SnapshotMaxAge/8)
 }
 
@@ -137,7 +137,7 @@ func (w *snapshotWriter) capture() (*snapshot, *State) {
 	if !k.consistent {
 		return nil, nil
 	}
-	state := w.shown.State()
+	state := w.published.State()
 	sn := &snapshot{Identity: w.cfg.identity(), AsOf: w.heard().Unix(), Serial: state.Serial, Behind: p.behind ||
 		k.dirty, Items: k.items}
 	if w.set != nil {

@@ -44,7 +44,7 @@ import (
 // [New] makes a Store without contacting the API server. [Store.Run] follows the source, and is called once. All other
 // methods may be called at any time, by any goroutine; [Store.Inherit] must be called before Run.
 type Store struct {
-	*shown     // has State, Synced and Subscribe
+	*published // has State, Synced and Subscribe
 	*watches   // has Waiting, Silence and Silent
 	cfg        *Config
 	objects    *objects
@@ -66,9 +66,9 @@ func New(cfg Config) (*Store, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	s := &Store{cfg: &cfg, shown: newShown(), rejections: new(rejections), rejected: make(chan struct{}, 1)}
+	s := &Store{cfg: &cfg, published: newPublished(), rejections: new(rejections), rejected: make(chan struct{}, 1)}
 	s.objects = newObjects(cfg.Index, cfg.NamespaceLabels != nil)
-	s.watches = newWatches(s.cfg, s.objects, s.shown)
+	s.watches = newWatches(s.cfg, s.objects, s.published)
 	s.publisher = newPublisher(s.cfg, s.watches, s.rejections)
 	latest, seen, err := readManifests(cfg.Manifests) // empty with an API server
 	if cfg.REST != nil {
@@ -77,8 +77,8 @@ func New(cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.restorer = &restorer{cfg: s.cfg, set: s.set, watches: s.watches, shown: s.shown}
-	s.withheld = &withheld{cfg: s.cfg, set: s.set, watches: s.watches, objects: s.objects, shown: s.shown,
+	s.restorer = &restorer{cfg: s.cfg, set: s.set, watches: s.watches, published: s.published}
+	s.withheld = &withheld{cfg: s.cfg, set: s.set, watches: s.watches, objects: s.objects, published: s.published,
 		orphans: map[string]string{}}
 	for _, w := range s.all {
 		store := &watchStore{
@@ -133,7 +133,7 @@ func (s *Store) Run(ctx context.Context) error {
 // snapshotWriter makes the writer of the snapshot file.
 func (s *Store) snapshotWriter() *snapshotWriter {
 	return &snapshotWriter{
-		cfg: s.cfg, claim: claimOf(filepath.Clean(s.cfg.Snapshot)), set: s.set, watches: s.watches, shown: s.shown,
+		cfg: s.cfg, claim: claimOf(filepath.Clean(s.cfg.Snapshot)), set: s.set, watches: s.watches, published: s.published,
 		publisher: s.publisher,
 	}
 }

@@ -210,7 +210,7 @@ func TestRejectionsAreBounded(t *testing.T) {
 	r.note(EndpointSlice, "a/b", port)
 	r.note(EndpointSlice, "c/d", port)
 	r.retain(EndpointSlice, "a", nil)
-	if r.known[EndpointSlice]["c/d"].now == 0 || r.known[EndpointSlice]["a/b"].now != 0 || r.n != 2 || r.over != 1 {
+	if r.known[EndpointSlice]["c/d"].current == 0 || r.known[EndpointSlice]["a/b"].current != 0 || r.n != 2 || r.over != 1 {
 		t.Errorf("retain in scope a left %v, %d known, %d over", r.known[EndpointSlice], r.n, r.over)
 	}
 	for i := range 2 * maxKnown {

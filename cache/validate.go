@@ -43,7 +43,7 @@ type validation struct {
 
 // reject notes a rejection. The value is cut, so that no object can flood the log.
 func (v *validation) reject(reason Reason, what, value, want string) {
-	if v.has(reason) {
+	if v.hasReason(reason) {
 		return
 	}
 	v.rejected = append(v.rejected, Rejection{reason, fmt.Sprintf("%s %.80q: %s", what, value, want)})
@@ -51,12 +51,12 @@ func (v *validation) reject(reason Reason, what, value, want string) {
 
 // rejectFor notes a rejection that an error explains.
 func (v *validation) rejectFor(reason Reason, err error) {
-	if !v.has(reason) {
+	if !v.hasReason(reason) {
 		v.rejected = append(v.rejected, Rejection{reason, err.Error()})
 	}
 }
 
-func (v *validation) has(reason Reason) bool {
+func (v *validation) hasReason(reason Reason) bool {
 	return slices.ContainsFunc(v.rejected, func(r Rejection) bool { return r.Reason == reason })
 }
 

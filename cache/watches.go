@@ -37,11 +37,11 @@ func (w *watch) id() apiserver.WatchID {
 // publisher may take what changed. Items of lists and of snapshots come into objects under mu, so that progress and
 // items are of one moment.
 type watches struct {
-	cfg     *Config
-	objects *objects
-	shown   *shown
-	all     []*watch
-	needs   map[string][]*watch // by namespace, "" for the whole zone: see Silence
+	cfg       *Config
+	objects   *objects
+	published *published
+	all       []*watch
+	needs     map[string][]*watch // by namespace, "" for the whole zone: see Silence
 	// failing holds a token once the API server, or a watch that answers need, was found to fail.
 	failing  chan struct{}
 	restored chan restored // at most one: the snapshot
@@ -51,9 +51,9 @@ type watches struct {
 	resets   int        // how often lists were lost, so that all are awaited anew
 }
 
-func newWatches(cfg *Config, objects *objects, shown *shown) *watches {
+func newWatches(cfg *Config, objects *objects, published *published) *watches {
 	ws := &watches{
-		cfg: cfg, objects: objects, shown: shown, needs: map[string][]*watch{}, failing: make(chan struct{}, 1),
+		cfg: cfg, objects: objects, published: published, needs: map[string][]*watch{}, failing: make(chan struct{}, 1),
 		restored: make(chan restored, 1),
 	}
 	exported, err := labels.NewRequirement(labelService, "exists", nil)
@@ -94,7 +94,7 @@ func (ws *watches) add(kind Kind, namespace string, selector labels.Selector) {
 // Waiting returns the list that the first state waits for. It is "" once the state is there, or cannot come: a CRD or a
 // right is missing.
 func (ws *watches) Waiting() string {
-	if ws.shown.State().Ready {
+	if ws.published.State().Ready {
 		return ""
 	}
 	ws.mu.Lock()
@@ -171,7 +171,7 @@ func (ws *watches) changed(w *watch, h apiserver.Health) {
 	}
 	after := w.progress
 	ws.mu.Unlock()
-	if before == fromSnapshot && !after.has() {
+	if before == fromSnapshot && !after.hasObjects() {
 		ws.objects.replace(w.Kind, w.Namespace, nil)
 	}
 	if failing && w.needed() && (h.Class == apiserver.Unreachable || stuck) {
@@ -259,7 +259,7 @@ func (ws *watches) lacksUnneeded() bool {
 // consistent reports whether the items may be shown: there are some to answer from, and no list is under way that has
 // to be waited for. The caller holds ws.mu.
 func (ws *watches) consistent() bool {
-	ready, manifests := ws.shown.State().Ready, ws.cfg.REST == nil
+	ready, manifests := ws.published.State().Ready, ws.cfg.REST == nil
 	for _, w := range ws.all {
 		// Before the first state, each list is waited for. With manifests all lists come at once.
 		if w.progress == outdated && (w.needed() || manifests) || w.progress == awaited && !ready {
@@ -277,9 +277,9 @@ func (ws *watches) coverage(last *coverage) (*coverage, bool) {
 	imports, selected := false, true
 	for _, w := range ws.all {
 		switch {
-		case w.Kind == ServiceImport && w.progress.has():
+		case w.Kind == ServiceImport && w.progress.hasObjects():
 			imports = true
-		case w.Kind == Namespace && !w.progress.has():
+		case w.Kind == Namespace && !w.progress.hasObjects():
 			selected = false
 		}
 		switch {
@@ -309,7 +309,7 @@ type restored struct {
 }
 
 // A taken has the input of a round, all of one moment.
-type taken struct {
+type roundInput struct {
 	batch    batch
 	coverage *coverage
 	restored *restored // a snapshot that was read before; nil without one
@@ -317,11 +317,11 @@ type taken struct {
 
 // take takes all changes, if they may be shown, and the gaps: a list that comes a moment later is not covered by the
 // items from before. last is the coverage of the present state.
-func (ws *watches) take(last *coverage) (t taken, ok bool) {
+func (ws *watches) take(last *coverage) (t roundInput, ok bool) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	if !ws.consistent() {
-		return taken{}, false
+		return roundInput{}, false
 	}
 	select {
 	case r := <-ws.restored:

@@ -16,11 +16,11 @@ import (
 // (docs/spec/dns.md 6.9), and the EndpointSlices of such imports, the orphans. Kubernetes deletes the slices with their
 // owner.
 type withheld struct {
-	cfg     *Config
-	set     *apiserver.Set // nil with manifests, which withhold nothing
-	watches *watches
-	objects *objects
-	shown   *shown
+	cfg       *Config
+	set       *apiserver.Set // nil with manifests, which withhold nothing
+	watches   *watches
+	objects   *objects
+	published *published
 
 	mu      sync.Mutex
 	orphans map[string]string // key of the import, by key of the slice
@@ -28,7 +28,7 @@ type withheld struct {
 
 // withhold withholds the deletion of an object that is served, and reports whether it did.
 func (h *withheld) withhold(w *watch, key string) bool {
-	if h.set == nil || !h.shown.State().Ready {
+	if h.set == nil || !h.published.State().Ready {
 		return false
 	}
 	switch w.Kind {

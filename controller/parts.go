@@ -151,8 +151,8 @@ func (p *parts) ttl() time.Duration {
 	return ttl
 }
 
-// shown returns what the status page reads.
-func (p *parts) shown() *statuspage.Parts {
+// statusParts returns what the status page reads.
+func (p *parts) statusParts() *statuspage.Parts {
 	return &statuspage.Parts{
 		Member: p.member, Broker: p.broker, Membership: p.membership, Freezes: p.freezes, Expiry: p.expiry,
 		Importer: p.importer,

@@ -126,7 +126,7 @@ func (t term) act(ctx context.Context, kinds member.Kinds) error {
 			return err
 		}
 		defer p.broker.Close()
-		t.board.Say(p.shown(), "This instance leads.")
+		t.board.Say(p.statusParts(), "This instance leads.")
 		defer t.board.Say(nil, "This instance leads, and starts again.")
 		return p.run(ctx)
 	})

@@ -29,21 +29,21 @@ type throttle struct {
 	burst  func(member string) int
 	period time.Duration
 
-	mu    sync.Mutex
-	ended bool                  // the term has
-	of    map[string]*allowance // by member
+	mu         sync.Mutex
+	ended      bool                  // the term has
+	allowances map[string]*allowance // by member
 }
 
 // An allowance bounds one member.
 type allowance struct {
-	taken float64 // less one for each period until at
+	used  float64 // less one for each period until at
 	at    time.Time
 	later map[types.NamespacedName]*time.Timer // those that wait
 }
 
 // newThrottle returns a throttle that does nothing after ctx, and lets go of what waits then.
 func newThrottle(ctx context.Context, burst func(member string) int, period time.Duration) *throttle {
-	t := &throttle{burst: burst, period: period, of: make(map[string]*allowance)}
+	t := &throttle{burst: burst, period: period, allowances: make(map[string]*allowance)}
 	context.AfterFunc(ctx, t.end)
 	return t
 }
@@ -52,12 +52,12 @@ func (t *throttle) end() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.ended = true
-	for _, a := range t.of {
+	for _, a := range t.allowances {
 		for _, timer := range a.later {
 			timer.Stop()
 		}
 	}
-	t.of = nil
+	t.allowances = nil
 }
 
 // call does something for a service, or with the zero name for all, at once or later.
@@ -75,21 +75,21 @@ func (t *throttle) take(member string, svc types.NamespacedName, do func()) bool
 	if t.ended {
 		return false
 	}
-	a := t.of[member]
+	a := t.allowances[member]
 	if a == nil {
 		a = &allowance{at: now, later: make(map[types.NamespacedName]*time.Timer)}
-		t.of[member] = a
+		t.allowances[member] = a
 	}
-	a.taken = max(0, a.taken-now.Sub(a.at).Seconds()/t.period.Seconds())
-	a.taken = min(a.taken, burst+float64(len(a.later))) // the burst may have been larger
+	a.used = max(0, a.used-now.Sub(a.at).Seconds()/t.period.Seconds())
+	a.used = min(a.used, burst+float64(len(a.later))) // the burst may have been larger
 	a.at = now
-	if a.taken+1 <= burst {
-		a.taken++
+	if a.used+1 <= burst {
+		a.used++
 		return true
 	}
 	if a.later[svc] == nil {
-		a.taken++
-		a.later[svc] = time.AfterFunc(time.Duration((a.taken-burst)*float64(t.period)), func() { t.fire(a, svc, do) })
+		a.used++
+		a.later[svc] = time.AfterFunc(time.Duration((a.used-burst)*float64(t.period)), func() { t.fire(a, svc, do) })
 	}
 	return false
 }

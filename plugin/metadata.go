@@ -55,10 +55,10 @@ func (h *Handler) Metadata(ctx context.Context, r request.Request) context.Conte
 	o := z.options
 	// Another plugin may change the name in the message before a label is read.
 	relative := z.relative(r.QName())
-	for label, of := range metadataOf {
+	for label, part := range metadataOf {
 		metadata.SetValueFunc(ctx, Name+"/"+label, func() string {
 			n := resolver.Find(state.Index, relative, &o)
-			return of(&n, state.LocalCluster)
+			return part(&n, state.LocalCluster)
 		})
 	}
 	return ctx

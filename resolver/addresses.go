@@ -35,15 +35,15 @@ func serviceAddresses(s *index.Service, f index.Family, q *Question, o *Options)
 	if s.HasVIP() {
 		return s.VIPs(f)
 	}
-	able := answering(s, o)
-	if s.Type() == index.Headless || o.Policy == All || q.Union && able.n > 1 {
+	usable := answering(s, o)
+	if s.Type() == index.Headless || o.Policy == All || q.Union && usable.n > 1 {
 		return s.Addresses(f)
 	}
 	// A client of one family is never sent away because the current cluster has no address of it: the next one that has
 	// answers for that.
-	turn := able.inRotation(q)
-	for i := range able.n {
-		if c := able.at(turn + i); s.ClusterHas(c, f) {
+	turn := usable.inRotation(q)
+	for i := range usable.n {
+		if c := usable.at(turn + i); s.ClusterHas(c, f) {
 			return s.ClusterAddresses(c, f)
 		}
 	}
@@ -52,7 +52,7 @@ func serviceAddresses(s *index.Service, f index.Family, q *Question, o *Options)
 
 // clusters are n clusters of a service from first on.
 type clusters struct {
-	of       *index.Service
+	service  *index.Service
 	first, n int
 }
 
@@ -74,11 +74,11 @@ func answering(s *index.Service, o *Options) clusters {
 func (c clusters) inRotation(q *Question) int {
 	total := 0
 	for i := range c.n {
-		total += c.of.Weight(c.first + i)
+		total += c.service.Weight(c.first + i)
 	}
-	left := spread(q.ClientRotation, total)
+	rest := spread(q.ClientRotation, total)
 	for i := range c.n {
-		if left -= c.of.Weight(c.first + i); left < 0 {
+		if rest -= c.service.Weight(c.first + i); rest < 0 {
 			return i
 		}
 	}

@@ -104,16 +104,16 @@ func Find(x *index.Index, name string, o *Options) Name {
 }
 
 // below finds a name below a service; left is the part to the left of the service name.
-func below(s *index.Service, left string, o *Options) Name {
-	if strings.HasPrefix(left, "_") {
-		return findPort(s, left, o)
+func below(s *index.Service, rest string, o *Options) Name {
+	if strings.HasPrefix(rest, "_") {
+		return findPort(s, rest, o)
 	}
-	if n, ok := findHost(s, left); ok {
+	if n, ok := findHost(s, rest); ok {
 		// Host "a" of cluster "b" and cluster "a.b" have the same name. The host wins: the multicluster DNS
 		// specification demands exactly its addresses (2.4.2).
 		return n
 	}
-	if c, ok := s.Cluster(left); ok {
+	if c, ok := s.Cluster(rest); ok {
 		if o.ClusterNames {
 			return Name{Kind: Cluster, Service: s, cluster: int32(c)}
 		}
@@ -122,7 +122,7 @@ func below(s *index.Service, left string, o *Options) Name {
 		}
 	}
 	for c := range s.Clusters() {
-		if _, parent, ok := strings.Cut(s.ClusterID(c), "."); ok && parent == left && ownsNames(s, c, o) {
+		if _, parent, ok := strings.Cut(s.ClusterID(c), "."); ok && parent == rest && ownsNames(s, c, o) {
 			return Name{Kind: Empty, Service: s}
 		}
 	}
@@ -136,15 +136,15 @@ func ownsNames(s *index.Service, c int, o *Options) bool {
 
 // fits reports whether a name below a service is short enough for an owner name; left is the octets to the left of the
 // service name.
-func (o *Options) fits(s *index.Service, left int) bool {
-	return o.MaxName == 0 || left+1+len(s.Key())+len(branch) <= o.MaxName
+func (o *Options) fits(s *index.Service, rest int) bool {
+	return o.MaxName == 0 || rest+1+len(s.Key())+len(branch) <= o.MaxName
 }
 
-func findHost(s *index.Service, left string) (Name, bool) {
+func findHost(s *index.Service, rest string) (Name, bool) {
 	if s.Type() != index.Headless {
 		return Name{}, false
 	}
-	label, id, _ := strings.Cut(left, ".")
+	label, id, _ := strings.Cut(rest, ".")
 	c, ok := s.Cluster(id)
 	if !ok {
 		return Name{}, false
@@ -154,8 +154,8 @@ func findHost(s *index.Service, left string) (Name, bool) {
 }
 
 // findPort finds "_<port>._<proto>" and the empty non-terminal "_<proto>", below the service or below a cluster id.
-func findPort(s *index.Service, left string, o *Options) Name {
-	first, rest, _ := strings.Cut(left, ".")
+func findPort(s *index.Service, remaining string, o *Options) Name {
+	first, rest, _ := strings.Cut(remaining, ".")
 	second, id := "", rest
 	if strings.HasPrefix(rest, "_") {
 		second, id, _ = strings.Cut(rest, ".")
@@ -187,8 +187,8 @@ func hasPort(s *index.Service, c int, name string, proto index.Proto) bool {
 		return false
 	}
 	if c == noCluster {
-		if has := s.Ports().Has(name, proto); has || s.HasVIP() {
-			return has
+		if found := s.Ports().Has(name, proto); found || s.HasVIP() {
+			return found
 		}
 	}
 	set, ok := s.Port(name, proto)
@@ -240,11 +240,11 @@ func portNames(s *index.Service, c int, o *Options) iter.Seq2[string, index.Prot
 
 // fitsPort reports whether the name of a port is short enough for an owner name.
 func (o *Options) fitsPort(s *index.Service, c int, name string, proto index.Proto) bool {
-	left := len("_") + len(name) + len(".") + len(proto.Label())
+	rest := len("_") + len(name) + len(".") + len(proto.Label())
 	if c != noCluster {
-		left += len(".") + len(s.ClusterID(c))
+		rest += len(".") + len(s.ClusterID(c))
 	}
-	return o.fits(s, left)
+	return o.fits(s, rest)
 }
 
 // Namespace is the namespace that the name is in, or would be in if it existed; "" for a name above all namespaces.

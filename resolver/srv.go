@@ -114,20 +114,20 @@ func (n *Name) vipTargets() (list []target) {
 // a port, its target is the service name (docs/spec/dns.md 4.3). Else the target is a cluster in rotation that has such
 // records.
 func (n *Name) sliceTargets(q *Question, o *Options) (list []target, whole int) {
-	able := answering(n.Service, o)
-	if able.n == 0 {
+	usable := answering(n.Service, o)
+	if usable.n == 0 {
 		return nil, 0
 	}
 	common, own := n.Service.Targets(n.PortName, n.Proto)
 	numbers := common.Numbers(nil)
-	if able.n == 1 {
-		numbers = own.InCluster(able.first).Numbers(numbers)
+	if usable.n == 1 {
+		numbers = own.InCluster(usable.first).Numbers(numbers)
 		return appendTargets(nil, noCluster, numbers), len(numbers)
 	}
 	list, whole = appendTargets(nil, noCluster, numbers), len(numbers)
-	turn := able.inRotation(q)
-	for i := range able.n {
-		c := able.at(turn + i)
+	turn := usable.inRotation(q)
+	for i := range usable.n {
+		c := usable.at(turn + i)
 		set, id := own.InCluster(c), n.Service.ClusterID(c)
 		if !o.ClusterNames || id == "" || !o.fits(n.Service, len(id)) {
 			continue

@@ -41,8 +41,8 @@ func FamilyOf(addr netip.Addr) corev1.IPFamily {
 func IsReady(c discoveryv1.EndpointConditions) bool { return c.Ready == nil || *c.Ready }
 
 // LosesLastReady reports whether a slice lost its last ready endpoint. is is nil if the slice is gone.
-func LosesLastReady(was, is *discoveryv1.EndpointSlice) bool {
-	return was != nil && hasReady(was) && (is == nil || !hasReady(is))
+func LosesLastReady(before, after *discoveryv1.EndpointSlice) bool {
+	return before != nil && hasReady(before) && (after == nil || !hasReady(after))
 }
 
 func hasReady(e *discoveryv1.EndpointSlice) bool {

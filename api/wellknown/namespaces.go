@@ -54,12 +54,12 @@ func ParseNamespaceChoice(text string) (c NamespaceChoice) {
 func (c NamespaceChoice) Restricts() bool { return len(c.Names) > 0 || c.Selector != "" }
 
 // Selects reports whether a namespace is chosen. It is not about the namespaces that never take part.
-func (c NamespaceChoice) Selects(name string, of map[string]string) bool {
+func (c NamespaceChoice) Selects(name string, all map[string]string) bool {
 	if len(c.Names) > 0 {
 		return slices.Contains(c.Names, name)
 	}
 	selector, err := labels.Parse(c.Selector)
-	return err == nil && selector.Matches(labels.Set(of))
+	return err == nil && selector.Matches(labels.Set(all))
 }
 
 // NeverTakesPart reports whether the name of a namespace keeps it out of the clusterset, with any options

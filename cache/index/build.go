@@ -40,8 +40,8 @@ func build(imp *Import, list []*Slice, o *Options, maxName int, before *endpoint
 	}
 	s, longest = &Service{Import: imp}, len(imp.key)
 	if !imp.vip || o.ClusterNames {
-		in := origin{left: leftOut(imp, list), options: *o, maxName: maxName}
-		in.list = inUse(list, in.left, o)
+		in := origin{rest: leftOut(imp, list), options: *o, maxName: maxName}
+		in.list = inUse(list, in.rest, o)
 		var labels int
 		if s.eps, labels = newEndpoints(imp, &in, before); labels > 0 {
 			longest += labels + 2
@@ -59,31 +59,31 @@ func leftOut(imp *Import, list []*Slice) map[string]bool {
 	if imp.typ == Headless || !slices.ContainsFunc(list, func(s *Slice) bool { return s.hidden }) {
 		return nil
 	}
-	left, shown := map[string]bool{}, map[string]bool{}
+	rest, visible := map[string]bool{}, map[string]bool{}
 	for _, s := range list {
 		switch id := s.Cluster(); {
 		case s.count == 0:
-		case s.hidden && !shown[id]:
-			left[id] = true
+		case s.hidden && !visible[id]:
+			rest[id] = true
 		case !s.hidden:
-			shown[id] = true
-			delete(left, id)
+			visible[id] = true
+			delete(rest, id)
 		}
 	}
-	if len(shown) == 0 {
+	if len(visible) == 0 {
 		return nil
 	}
-	return left
+	return rest
 }
 
 // inUse returns the slices to use here, of the clusters that answer and of those that are left out, each by themselves.
-func inUse(list []*Slice, left map[string]bool, o *Options) []*Slice {
-	if len(left) == 0 || o.Zone == "" && o.Region == "" {
+func inUse(list []*Slice, rest map[string]bool, o *Options) []*Slice {
+	if len(rest) == 0 || o.Zone == "" && o.Region == "" {
 		return near(list, o)
 	}
 	var answering, others []*Slice
 	for _, s := range list {
-		if left[s.Cluster()] {
+		if rest[s.Cluster()] {
 			others = append(others, s)
 		} else {
 			answering = append(answering, s)

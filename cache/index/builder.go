@@ -115,7 +115,7 @@ func (b *builder) collect(imp *Import, in *origin) *endpoints {
 // if known.
 func (b *builder) finish(e *endpoints, imp *Import, in *origin, differ [2]bool) {
 	e.answering = uint32(len(e.clusters))
-	for e.answering > 0 && in.left[e.clusters[e.answering-1].id] {
+	for e.answering > 0 && in.rest[e.clusters[e.answering-1].id] {
 		e.answering--
 	}
 	e.weigh(imp)
@@ -125,9 +125,9 @@ func (b *builder) finish(e *endpoints, imp *Import, in *origin, differ [2]bool) 
 	e.dual = e.isDual()
 	e.indexPorts(imp)
 	if e.hosts >= large {
-		kept := *in
-		kept.list = slices.Clone(in.list) // it is part of a larger one
-		e.from = &kept
+		retained := *in
+		retained.list = slices.Clone(in.list) // it is part of a larger one
+		e.from = &retained
 	}
 }
 
@@ -238,10 +238,10 @@ func appendAddressLabel(b []byte, packed string) []byte {
 // once.
 func (b *builder) merge() {
 	b.hosts = slices.Grow(b.hosts, len(b.addrs))
-	kept := b.addrs[:0]
+	retained := b.addrs[:0]
 	for _, a := range b.addrs {
-		n := uint32(len(kept))
-		if n == 0 || kept[n-1].cluster != a.cluster || !bytes.Equal(b.label(kept[n-1]), b.label(a)) {
+		n := uint32(len(retained))
+		if n == 0 || retained[n-1].cluster != a.cluster || !bytes.Equal(b.label(retained[n-1]), b.label(a)) {
 			id := b.clusters[a.cluster]
 			octets := a.label.len() + len(id)
 			unnamed := id == "" || b.maxLabels != 0 && octets > b.maxLabels
@@ -249,19 +249,19 @@ func (b *builder) merge() {
 				b.longest = max(b.longest, octets)
 			}
 			b.hosts = append(b.hosts, host{addrs: span{n, n + 1}, cluster: a.cluster, ports: a.ports, unnamed: unnamed})
-			kept = append(kept, a)
+			retained = append(retained, a)
 			continue
 		}
 		h := &b.hosts[len(b.hosts)-1]
 		if h.ports != a.ports {
 			h.ports = b.unite(h.ports, a.ports)
 		}
-		if kept[n-1].family != a.family || kept[n-1].packed != a.packed {
-			kept = append(kept, a)
+		if retained[n-1].family != a.family || retained[n-1].packed != a.packed {
+			retained = append(retained, a)
 			h.addrs.to++
 		}
 	}
-	b.addrs = kept
+	b.addrs = retained
 }
 
 func (b *builder) unite(x, y uint32) uint32 {
@@ -352,16 +352,16 @@ func (b *builder) pick(e *endpoints, f Family, differ bool) {
 	if fam.packed == "" {
 		return
 	}
-	of := func(hosts span, differ bool) pick {
+	part := func(hosts span, differ bool) pick {
 		if differ {
 			return pick{span: fam.of(hosts)}
 		}
 		return b.distinct(fam.packed, f.width(), fam.of(hosts))
 	}
-	fam.distinct = of(e.answeringHosts(), differ)
+	fam.distinct = part(e.answeringHosts(), differ)
 	for i := range e.clusters {
 		c := &e.clusters[i]
-		c.addresses[f] = of(c.hosts, differ || fam.distinct.at == nil && i < int(e.answering))
+		c.addresses[f] = part(c.hosts, differ || fam.distinct.at == nil && i < int(e.answering))
 	}
 }
 

@@ -44,7 +44,7 @@ func (e *endpoints) changed(in *origin) labels {
 		return nil
 	}
 	from := e.from
-	if from.maxName != in.maxName || !from.options.Equal(&in.options) || !maps.Equal(from.left, in.left) {
+	if from.maxName != in.maxName || !from.options.Equal(&in.options) || !maps.Equal(from.rest, in.rest) {
 		return nil
 	}
 	before, changed, n := map[packedEndpoint]bool{}, labels{}, 0

@@ -60,8 +60,8 @@ func TestRebuildOfLarge(t *testing.T) {
 
 // originOf is the origin of a service that is built so.
 func originOf(imp *Import, list []*Slice, o Options) *origin {
-	in := &origin{left: leftOut(imp, list), options: o}
-	if in.list = inUse(list, in.left, &o); len(o.MaxNames) > 0 {
+	in := &origin{rest: leftOut(imp, list), options: o}
+	if in.list = inUse(list, in.rest, &o); len(o.MaxNames) > 0 {
 		in.maxName = o.MaxNames[0]
 	}
 	return in

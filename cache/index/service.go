@@ -58,14 +58,14 @@ type endpoints struct {
 // An origin is what endpoints are built from, beside the import.
 type origin struct {
 	list    []*Slice        // in use
-	left    map[string]bool // the clusters that do not answer for the service
+	rest    map[string]bool // the clusters that do not answer for the service
 	options Options
 	maxName int // the most octets of a name, 0 for no limit
 }
 
 // byCluster orders clusters: those that are left out come last.
 func (in *origin) byCluster(a, b string) int {
-	if last := in.left[a]; last != in.left[b] {
+	if last := in.rest[a]; last != in.rest[b] {
 		return falseFirst(last)
 	}
 	return byCluster(a, b)

@@ -76,16 +76,16 @@ func shrink(s *discoveryv1.EndpointSlice) {
 }
 
 func keep(all map[string]string, keys ...string) map[string]string {
-	var kept map[string]string
+	var retained map[string]string
 	for _, key := range keys {
 		if value, ok := all[key]; ok {
-			if kept == nil {
-				kept = make(map[string]string)
+			if retained == nil {
+				retained = make(map[string]string)
 			}
-			kept[key] = value
+			retained[key] = value
 		}
 	}
-	return kept
+	return retained
 }
 
 // memberNamespace indexes a Member.
@@ -142,7 +142,7 @@ func indexed[T any](informer cache.SharedIndexInformer, index, value string) []T
 	return objects
 }
 
-func has(informer cache.SharedIndexInformer, index, value string) bool {
+func isIndexed(informer cache.SharedIndexInformer, index, value string) bool {
 	keys, err := informer.GetIndexer().IndexKeys(index, value)
 	return err == nil && len(keys) > 0
 }

@@ -65,14 +65,14 @@ func (b *Broker) vips(svc types.NamespacedName, networks merge.VIPNetworks, reco
 		}
 		v.Stamps[m.Name] = part.Spec.Stamp
 		if listed, _ := listedIn(part, svc); len(listed.Claims) > 0 {
-			of := merge.Claim{Address: merge.Address{Cluster: m.Name, Stamp: part.Spec.Stamp}}
+			all := merge.Claim{Address: merge.Address{Cluster: m.Name, Stamp: part.Spec.Stamp}}
 			if _, since, err := b.Members.memberOf(m.Spec.Namespace); err == nil {
-				of.Admitted = since
+				all.Admitted = since
 			}
 			if at := slices.IndexFunc(records, func(r merge.Record) bool { return r.Cluster == m.Name }); at >= 0 {
-				of.Created = records[at].Created
+				all.Created = records[at].Created
 			}
-			v.Claims = append(v.Claims, claimsOf(listed, of)...)
+			v.Claims = append(v.Claims, claimsOf(listed, all)...)
 		}
 	}
 	return v
@@ -115,9 +115,9 @@ func (b *Broker) OwnService(svc types.NamespacedName, record *v1alpha1.ExportedS
 		}
 	}
 	for _, e := range all {
-		is := protocol.Slice{Name: e.Name, Stamp: StampOf(e), UID: types.UID(e.Annotations[broker.AnnotationExportUID])}
-		is.Gone = b.stamps.see(objectID{kindSlice, e.Name}, is.Stamp)
-		s.Slices = append(s.Slices, is)
+		current := protocol.Slice{Name: e.Name, Stamp: StampOf(e), UID: types.UID(e.Annotations[broker.AnnotationExportUID])}
+		current.Gone = b.stamps.see(objectID{kindSlice, e.Name}, current.Stamp)
+		s.Slices = append(s.Slices, current)
 	}
 	return s
 }

@@ -38,9 +38,9 @@ type link struct {
 func (l link) synced() bool { return l.set.Synced(synced...) }
 
 // failure returns why one of the watches, or of all, does not follow the broker, nil if all do.
-func (l link) failure(of ...apiserver.WatchID) error {
-	last := l.set.LastContact(of...)
-	switch err := l.set.Err(of...); {
+func (l link) failure(ids ...apiserver.WatchID) error {
+	last := l.set.LastContact(ids...)
+	switch err := l.set.Err(ids...); {
 	case err != nil:
 		return err
 	case last.IsZero():

@@ -35,7 +35,7 @@ type Members struct {
 }
 
 // names reports whether a Member names a broker namespace.
-func (ms *Members) names(namespace string) bool { return has(ms.members, byNamespace, namespace) }
+func (ms *Members) names(namespace string) bool { return isIndexed(ms.members, byNamespace, namespace) }
 
 // All returns the members with a broker namespace that has their id, sorted by id.
 func (ms *Members) All() []v1alpha1.Member {
@@ -146,7 +146,7 @@ func (ms *Members) memberOf(namespace string) (id string, since metav1.Time, err
 	if m.Spec.Namespace != namespace {
 		return "", since, fmt.Errorf("namespace %s: want that of Member %s", namespace, id)
 	}
-	if err := ms.validity.of(m); err != nil {
+	if err := ms.validity.check(m); err != nil {
 		return "", since, fmt.Errorf("%s %s: %w", kindMember, id, err)
 	}
 	return id, ns.CreationTimestamp, nil

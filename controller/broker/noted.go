@@ -42,35 +42,35 @@ func newMemory(n wellknown.Noted) *memory {
 
 // complete is the transform of the watch of Members. An older Member than the noted one gets the noted networks.
 func (m *memory) complete(obj any) (any, error) {
-	is, ok := obj.(*v1alpha1.Member)
+	current, ok := obj.(*v1alpha1.Member)
 	if !ok {
 		return obj, nil
 	}
-	is.SetManagedFields(nil)
+	current.SetManagedFields(nil)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if noted := m.members[is.Name]; noted.Replaces(is) {
-		noted.Declare(&is.Spec)
+	if noted := m.members[current.Name]; noted.Replaces(current) {
+		noted.Declare(&current.Spec)
 	}
-	return is, nil
+	return current, nil
 }
 
 // seeMember notes a Member, unless it is older than the note.
-func (m *memory) seeMember(is *v1alpha1.Member) {
+func (m *memory) seeMember(current *v1alpha1.Member) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	declared, noted := wellknown.NotedOf(is), m.members[is.Name]
-	if !noted.Replaces(is) && !reflect.DeepEqual(declared, noted) {
-		m.members[is.Name] = declared
+	declared, noted := wellknown.NotedOf(current), m.members[current.Name]
+	if !noted.Replaces(current) && !reflect.DeepEqual(declared, noted) {
+		m.members[current.Name] = declared
 		m.changes++
 	}
 }
 
 // older reports whether a Member is older than the noted one.
-func (m *memory) older(is *v1alpha1.Member) bool {
+func (m *memory) older(current *v1alpha1.Member) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.members[is.Name].Replaces(is)
+	return m.members[current.Name].Replaces(current)
 }
 
 // seeNamespace takes a broker namespace as the broker has it. A cluster that was removed may join again as another one.
@@ -96,8 +96,8 @@ func (m *memory) removed(ns *corev1.Namespace) bool { return isMarked(ns) || m.m
 func (m *memory) marked(ns *corev1.Namespace) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	mark, is := m.marks[ns.Name]
-	return is && mark.Which == identify(ns)
+	mark, found := m.marks[ns.Name]
+	return found && mark.Which == identify(ns)
 }
 
 func (m *memory) changed() int {

@@ -72,7 +72,7 @@ func (b *Broker) Services() []types.NamespacedName {
 	for _, informer := range []cache.SharedIndexInformer{b.records, b.slices} {
 		for _, record := range informer.GetIndexer().ListIndexFuncValues(byService) {
 			// An index keeps values that no object has any more.
-			if svc, ok := ServiceOf(record); ok && has(informer, byService, record) {
+			if svc, ok := ServiceOf(record); ok && isIndexed(informer, byService, record) {
 				services = append(services, svc)
 			}
 		}
@@ -82,7 +82,7 @@ func (b *Broker) Services() []types.NamespacedName {
 
 // HasRecord reports whether a member has an export record of a service, accepted or not.
 func (b *Broker) HasRecord(svc types.NamespacedName) bool {
-	return has(b.records, byService, recordOf(svc))
+	return isIndexed(b.records, byService, recordOf(svc))
 }
 
 // Own returns this member's objects of a service on the broker, unchanged, with its latest writes: the record, or nil,

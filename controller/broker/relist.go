@@ -66,10 +66,10 @@ func (h *Heartbeats) Relist(ctx context.Context, clusterID string) (caughtUp boo
 func hasAll(informer cache.SharedIndexInformer, namespace string, list *metav1.PartialObjectMetadataList) bool {
 	older := func(a, b string) bool { return apiserver.VersionNumber(a) < apiserver.VersionNumber(b) }
 	listed := make(map[string]bool)
-	for _, is := range list.Items {
-		listed[is.Name] = true
-		item, ok, _ := informer.GetStore().GetByKey(namespace + "/" + is.Name)
-		if !ok || older(item.(metav1.Object).GetResourceVersion(), is.ResourceVersion) {
+	for _, current := range list.Items {
+		listed[current.Name] = true
+		item, ok, _ := informer.GetStore().GetByKey(namespace + "/" + current.Name)
+		if !ok || older(item.(metav1.Object).GetResourceVersion(), current.ResourceVersion) {
 			return false
 		}
 	}

@@ -32,6 +32,6 @@ func identify(ns *corev1.Namespace) string {
 
 // isMarked reports whether a broker namespace has the mark of a cluster that was removed.
 func isMarked(ns *corev1.Namespace) bool {
-	_, is := ns.Annotations[broker.AnnotationRemoved]
-	return is
+	_, found := ns.Annotations[broker.AnnotationRemoved]
+	return found
 }

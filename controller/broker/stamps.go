@@ -82,17 +82,17 @@ type inventories struct {
 }
 
 // see records a copy. It returns the newest copy before and after that; either may be nil.
-func (n *inventories) see(key string, i *v1alpha1.Inventory) (was, is *v1alpha1.Inventory) {
+func (n *inventories) see(key string, i *v1alpha1.Inventory) (before, after *v1alpha1.Inventory) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	was = n.newest[key]
-	if is = newer(was, i); is != was {
+	before = n.newest[key]
+	if after = newer(before, i); after != before {
 		if n.newest == nil {
 			n.newest = make(map[string]*v1alpha1.Inventory)
 		}
-		n.newest[key] = is
+		n.newest[key] = after
 	}
-	return was, is
+	return before, after
 }
 
 // get returns the newest copy that was seen, or nil.

@@ -19,18 +19,18 @@ type validated struct {
 	err    error
 }
 
-func (v *validity) of(m *v1alpha1.Member) error {
+func (v *validity) check(m *v1alpha1.Member) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	is := v.last[m.Name]
-	if is.member != m {
+	current := v.last[m.Name]
+	if current.member != m {
 		if v.last == nil {
 			v.last = make(map[string]validated)
 		}
-		is = validated{m, m.Validate()}
-		v.last[m.Name] = is
+		current = validated{m, m.Validate()}
+		v.last[m.Name] = current
 	}
-	return is.err
+	return current.err
 }
 
 // forget drops a Member that was deleted.

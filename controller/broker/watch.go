@@ -84,27 +84,27 @@ func (b *Broker) listen() {
 // handle calls handler with the old and the new object, one of which may be nil. A panic costs the notification of one
 // object.
 func handle[T metav1.Object](
-	barrier *logging.Barrier, informer cache.SharedIndexInformer, handler func(was, is *T, initial bool),
+	barrier *logging.Barrier, informer cache.SharedIndexInformer, handler func(before, after *T, initial bool),
 ) {
-	changed := func(was, is *T, initial bool) {
-		name := func() string { return cache.MetaObjectToName(latest(was, is)).String() }
-		barrier.Do(fmt.Sprintf("%T", *new(T)), name, func() { handler(was, is, initial) })
+	changed := func(before, after *T, initial bool) {
+		name := func() string { return cache.MetaObjectToName(latest(before, after)).String() }
+		barrier.Do(fmt.Sprintf("%T", *new(T)), name, func() { handler(before, after, initial) })
 	}
 	_, err := informer.AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
 		AddFunc: func(obj any, initial bool) {
-			is := obj.(T)
-			changed(nil, &is, initial)
+			current := obj.(T)
+			changed(nil, &current, initial)
 		},
 		UpdateFunc: func(from, to any) {
-			was, is := from.(T), to.(T)
-			changed(&was, &is, false)
+			previous, current := from.(T), to.(T)
+			changed(&previous, &current, false)
 		},
 		DeleteFunc: func(obj any) {
 			if unknown, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 				obj = unknown.Obj
 			}
-			if was, ok := obj.(T); ok {
-				changed(&was, nil, false)
+			if previous, ok := obj.(T); ok {
+				changed(&previous, nil, false)
 			}
 		},
 	})
@@ -115,18 +115,19 @@ func handle[T metav1.Object](
 
 // namespaceChanged ignores namespaces without Member, since their records are not accepted; marks of removed members
 // count.
-func (b *Broker) namespaceChanged(was, is **corev1.Namespace, initial bool) {
-	ns := latest(was, is)
-	marked := is != nil && isMarked(*is)
+func (b *Broker) namespaceChanged(before, after **corev1.Namespace, initial bool) {
+	ns := latest(before, after)
+	marked := after != nil && isMarked(*after)
 	if marked {
 		b.newest.forget(ns.Name)
 	}
-	if is != nil {
+	if after != nil {
 		b.Members.memory.seeNamespace(ns)
 	}
-	if was != nil && is != nil && (*was).Labels[broker.LabelClusterID] == (*is).Labels[broker.LabelClusterID] &&
-		identify(*was) == identify(*is) &&
-		isMarked(*was) == marked {
+	if before != nil && after != nil &&
+		(*before).Labels[broker.LabelClusterID] == (*after).Labels[broker.LabelClusterID] &&
+		identify(*before) == identify(*after) &&
+		isMarked(*before) == marked {
 		return
 	}
 	marked = marked && !initial
@@ -136,28 +137,29 @@ func (b *Broker) namespaceChanged(was, is **corev1.Namespace, initial bool) {
 }
 
 // memberChanged ignores a new status, but for the properties by which clusters are selected.
-func (b *Broker) memberChanged(was, is **v1alpha1.Member, _ bool) {
-	if is != nil {
-		b.Members.memory.seeMember(*is)
+func (b *Broker) memberChanged(before, after **v1alpha1.Member, _ bool) {
+	if after != nil {
+		b.Members.memory.seeMember(*after)
 	} else {
-		b.Members.validity.forget((*was).Name)
+		b.Members.validity.forget((*before).Name)
 	}
-	same := was != nil && is != nil && reflect.DeepEqual((*was).Spec, (*is).Spec) && (*was).UID == (*is).UID
-	if same && slices.Equal((*was).Status.Properties, (*is).Status.Properties) {
+	same := before != nil && after != nil && (*before).UID == (*after).UID &&
+		reflect.DeepEqual((*before).Spec, (*after).Spec)
+	if same && slices.Equal((*before).Status.Properties, (*after).Status.Properties) {
 		return
 	}
-	if was != nil {
-		b.Heartbeats.lost((*was).Spec.Namespace, false)
+	if before != nil {
+		b.Heartbeats.lost((*before).Spec.Namespace, false)
 	}
-	if is != nil {
-		_, rejected := (*is).Status.ValidProperties()
+	if after != nil {
+		_, rejected := (*after).Status.ValidProperties()
 		for _, err := range rejected {
-			b.handlers.Rejected(merge.Rejection{Cluster: (*is).Name, Object: "Member", Reason: merge.BadProperty,
+			b.handlers.Rejected(merge.Rejection{Cluster: (*after).Name, Object: "Member", Reason: merge.BadProperty,
 				Detail: err.Error()})
 		}
 	}
 	if same {
-		b.handlers.PropertiesChanged((*is).Name)
+		b.handlers.PropertiesChanged((*after).Name)
 		return
 	}
 	b.membersChanged()
@@ -168,38 +170,38 @@ func (b *Broker) membersChanged() {
 	b.handlers.MembersChanged()
 }
 
-func (b *Broker) recordChanged(was, is **v1alpha1.ExportedService, initial bool) {
-	r := latest(was, is)
-	if is == nil {
+func (b *Broker) recordChanged(before, after **v1alpha1.ExportedService, initial bool) {
+	r := latest(before, after)
+	if after == nil {
 		b.report(r, kindRecord, nil)
 	}
 	switch svc, ok := ServiceOf(r.Name); {
-	case same(was, is):
+	case same(before, after):
 	case ok:
-		altered := r.Namespace != b.cfg.Namespace && was != nil && is != nil && mayWait(*was, *is)
+		altered := r.Namespace != b.cfg.Namespace && before != nil && after != nil && mayWait(*before, *after)
 		b.handlers.Changed(Change{Service: svc, Member: r.Namespace, Initial: initial, Altered: altered})
-	case is != nil && b.Synced():
+	case after != nil && b.Synced():
 		b.acceptRecord(r)
 	}
 }
 
 // mayWait reports whether a change of a record may take effect late. A change of its slices or target clusters must
 // not: it may end an export.
-func mayWait(was, is *v1alpha1.ExportedService) bool {
-	a, b := was.Spec, is.Spec
+func mayWait(before, after *v1alpha1.ExportedService) bool {
+	a, b := before.Spec, after.Spec
 	a.Stamp, a.Slices = b.Stamp, b.Slices
 	return equality.Semantic.DeepEqual(a.ToClusters, b.ToClusters) && !equality.Semantic.DeepEqual(a, b)
 }
 
-func (b *Broker) sliceChanged(was, is **discoveryv1.EndpointSlice, initial bool) {
-	if is == nil {
-		b.report(*was, kindSlice, nil)
+func (b *Broker) sliceChanged(before, after **discoveryv1.EndpointSlice, initial bool) {
+	if after == nil {
+		b.report(*before, kindSlice, nil)
 	}
-	if same(was, is) {
+	if same(before, after) {
 		return
 	}
-	lost := latest(was, is).Namespace != b.cfg.Namespace && broker.LosesLastReady(valueOf(was), valueOf(is))
-	for _, s := range []**discoveryv1.EndpointSlice{was, is} {
+	lost := latest(before, after).Namespace != b.cfg.Namespace && broker.LosesLastReady(valueOf(before), valueOf(after))
+	for _, s := range []**discoveryv1.EndpointSlice{before, after} {
 		if s == nil {
 			continue
 		}
@@ -208,39 +210,39 @@ func (b *Broker) sliceChanged(was, is **discoveryv1.EndpointSlice, initial bool)
 			b.handlers.Changed(Change{Service: svc, Member: (*s).Namespace, Initial: initial, Urgent: lost})
 		}
 	}
-	if is != nil && b.Synced() {
-		b.acceptSlice(*is)
+	if after != nil && b.Synced() {
+		b.acceptSlice(*after)
 	}
 }
 
 // inventoryChanged reports the services whose entry differs from the newest known inventory. An end is urgent if the
 // member has a record.
-func (b *Broker) inventoryChanged(was, is **v1alpha1.Inventory, initial bool) {
-	if is == nil {
+func (b *Broker) inventoryChanged(previous, after **v1alpha1.Inventory, initial bool) {
+	if after == nil {
 		return
 	}
-	i := *is
+	i := *after
 	ms := b.Members
 	if item, ok, _ := ms.namespaces.GetStore().GetByKey(i.Namespace); ok && ms.memory.removed(item.(*corev1.Namespace)) {
 		return
 	}
-	before, now := b.newest.see(i.Namespace+"/"+i.Name, i)
-	if now != i {
+	before, current := b.newest.see(i.Namespace+"/"+i.Name, i)
+	if current != i {
 		return // an older one
 	}
-	type entry struct{ was, is v1alpha1.InventoryEntry }
+	type entry struct{ before, after v1alpha1.InventoryEntry }
 	entries := make(map[string]entry)
 	if before != nil {
 		for _, e := range before.Spec.Exports {
-			entries[e.Name] = entry{was: e}
+			entries[e.Name] = entry{before: e}
 		}
 	}
 	for _, e := range i.Spec.Exports {
-		entries[e.Name] = entry{was: entries[e.Name].was, is: e}
+		entries[e.Name] = entry{before: entries[e.Name].before, after: e}
 	}
 	for name, e := range entries {
-		if svc, ok := ServiceOf(name); ok && !reflect.DeepEqual(e.was, e.is) {
-			ends := e.was.UID != "" && e.is.UID == ""
+		if svc, ok := ServiceOf(name); ok && !reflect.DeepEqual(e.before, e.after) {
+			ends := e.before.UID != "" && e.after.UID == ""
 			b.handlers.Changed(Change{
 				Service: svc, Member: i.Namespace, Initial: initial, Listed: true,
 				Altered: i.Namespace != b.cfg.Namespace && !initial && !ends, Urgent: ends && b.counts(i.Namespace, name),
@@ -278,12 +280,12 @@ func (b *Broker) reportUndecodables() {
 	}
 }
 
-func (b *Broker) leaseChanged(was, is **coordinationv1.Lease, _ bool) {
-	l := latest(was, is)
+func (b *Broker) leaseChanged(before, after **coordinationv1.Lease, _ bool) {
+	l := latest(before, after)
 	if l.Name != broker.HeartbeatName {
 		return
 	}
-	if is == nil {
+	if after == nil {
 		b.Heartbeats.lost(l.Namespace, true)
 		return
 	}
@@ -294,11 +296,11 @@ func (b *Broker) leaseChanged(was, is **coordinationv1.Lease, _ bool) {
 	b.Heartbeats.observe(l, own)
 }
 
-func latest[T any](was, is *T) T {
-	if is != nil {
-		return *is
+func latest[T any](before, after *T) T {
+	if after != nil {
+		return *after
 	}
-	return *was
+	return *before
 }
 
 // valueOf returns the object, or nil.
@@ -310,7 +312,7 @@ func valueOf[T any](o **T) *T {
 }
 
 // same reports whether an informer repeats an unchanged object, as it does after a list.
-func same[T metav1.Object](was, is *T) bool {
-	return was != nil && is != nil && (*was).GetUID() == (*is).GetUID() &&
-		(*was).GetResourceVersion() == (*is).GetResourceVersion()
+func same[T metav1.Object](before, after *T) bool {
+	return before != nil && after != nil && (*before).GetUID() == (*after).GetUID() &&
+		(*before).GetResourceVersion() == (*after).GetResourceVersion()
 }

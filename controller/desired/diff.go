@@ -91,12 +91,12 @@ func nextStatus(desired, existing mcsv1beta1.ServiceImportStatus) (mcsv1beta1.Se
 	same := status.EndpointSliceObjects == existing.EndpointSliceObjects &&
 		slices.Equal(status.Clusters, existing.Clusters)
 	for i := range status.Conditions {
-		now := &status.Conditions[i]
-		was := meta.FindStatusCondition(existing.Conditions, now.Type)
-		if was != nil && was.Status == now.Status {
-			now.LastTransitionTime = was.LastTransitionTime
+		current := &status.Conditions[i]
+		before := meta.FindStatusCondition(existing.Conditions, current.Type)
+		if before != nil && before.Status == current.Status {
+			current.LastTransitionTime = before.LastTransitionTime
 		}
-		same = same && was != nil && *was == *now
+		same = same && before != nil && *before == *current
 	}
 	return status, same
 }
@@ -271,7 +271,7 @@ func sameSource(desired, existing string) bool {
 func sameKeys(desired, existing map[string]string, keys []string) bool {
 	for _, key := range keys {
 		want, wanted := desired[key]
-		if got, has := existing[key]; got != want || has != wanted {
+		if got, found := existing[key]; got != want || found != wanted {
 			return false
 		}
 	}
@@ -283,14 +283,14 @@ func sameOwnedMeta(desired, existing metav1.Object) bool {
 	owned := ownedKeys(existing.GetManagedFields())
 	same := func(kind string, desired, existing map[string]string) bool {
 		for key, want := range desired {
-			if got, has := existing[key]; got != want || !has {
+			if got, found := existing[key]; got != want || !found {
 				return false
 			}
 		}
 		return !slices.ContainsFunc(owned[kind], func(key string) bool {
 			_, wanted := desired[key]
-			_, has := existing[key]
-			return has && !wanted
+			_, found := existing[key]
+			return found && !wanted
 		})
 	}
 	return same("f:labels", desired.GetLabels(), existing.GetLabels()) &&

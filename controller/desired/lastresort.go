@@ -22,7 +22,7 @@ type served struct {
 
 // LastResort drops from last resorts the endpoints that are not ready, and each port and IP family that another slice
 // serves with a ready endpoint. The slices beside count as others. The given slices do not change.
-func LastResort(sources []Source, imported, beside []*discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
+func LastResort(sources []Source, imported, further []*discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
 	last := func(s *discoveryv1.EndpointSlice) bool {
 		at := slices.IndexFunc(sources, func(
 			src Source) bool {
@@ -34,7 +34,7 @@ func LastResort(sources []Source, imported, beside []*discoveryv1.EndpointSlice)
 		return imported
 	}
 	others := make(map[served]bool)
-	for _, s := range slices.Concat(imported, beside) {
+	for _, s := range slices.Concat(imported, further) {
 		if ready := func(e discoveryv1.Endpoint) bool { return broker.IsReady(e.Conditions) }; !last(s) &&
 			slices.ContainsFunc(s.Endpoints, ready) {
 			for _, p := range servedBy(s) {
@@ -42,16 +42,16 @@ func LastResort(sources []Source, imported, beside []*discoveryv1.EndpointSlice)
 			}
 		}
 	}
-	var left []*discoveryv1.EndpointSlice
+	var rest []*discoveryv1.EndpointSlice
 	for _, s := range imported {
 		if last(s) {
 			s = needed(s, others)
 		}
 		if s != nil {
-			left = append(left, s)
+			rest = append(rest, s)
 		}
 	}
-	return left
+	return rest
 }
 
 // needed returns the part of a last resort that no other slice replaces, or nil.
@@ -76,11 +76,11 @@ func needed(s *discoveryv1.EndpointSlice, others map[served]bool) *discoveryv1.E
 // servedBy lists the ports of a slice.
 func servedBy(s *discoveryv1.EndpointSlice) (all []served) {
 	for _, p := range s.Ports {
-		is := served{family: s.AddressType, port: ptr.Deref(p.Name, "")}
+		current := served{family: s.AddressType, port: ptr.Deref(p.Name, "")}
 		if p.Protocol != nil {
-			is.protocol = *p.Protocol
+			current.protocol = *p.Protocol
 		}
-		all = append(all, is)
+		all = append(all, current)
 	}
 	if len(all) == 0 {
 		all = append(all, served{family: s.AddressType})

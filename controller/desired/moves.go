@@ -35,8 +35,8 @@ func Loses(update, existing *discoveryv1.EndpointSlice) bool {
 	if existing == nil || update.AddressType != existing.AddressType {
 		return false
 	}
-	has := addressesOf(update.Endpoints)
-	return slices.ContainsFunc(existing.Endpoints, func(e discoveryv1.Endpoint) bool { return !hasAll(has, e) })
+	present := addressesOf(update.Endpoints)
+	return slices.ContainsFunc(existing.Endpoints, func(e discoveryv1.Endpoint) bool { return !hasAll(present, e) })
 }
 
 // Moves are the endpoints of wanted slices, and which of them are missing: their wanted slice does not have them yet.
@@ -77,19 +77,19 @@ func NewMoves(wanted []*discoveryv1.EndpointSlice, existing func(name string) *d
 
 // Wrote records the slice with a name after a write; nil if it does not exist. It need not be wanted, nor equal to the
 // wanted one.
-func (m *Moves) Wrote(name string, is *discoveryv1.EndpointSlice) {
+func (m *Moves) Wrote(name string, after *discoveryv1.EndpointSlice) {
 	w := m.wanted[name]
 	if w == nil {
 		return
 	}
-	var has map[string]bool
-	if is != nil {
-		has = addressesOf(is.Endpoints)
+	var present map[string]bool
+	if after != nil {
+		present = addressesOf(after.Endpoints)
 	}
 	for i := range w.Endpoints {
-		e, was := &w.Endpoints[i], m.missing[name][i]
-		misses := !hasAll(has, *e)
-		if misses == was {
+		e, before := &w.Endpoints[i], m.missing[name][i]
+		misses := !hasAll(present, *e)
+		if misses == before {
 			continue
 		}
 		m.missing[name][i] = misses
@@ -121,44 +121,44 @@ func (m *Moves) Retained(update, existing *discoveryv1.EndpointSlice) *discovery
 	if !Loses(update, existing) {
 		return update
 	}
-	left := m.missingOf(existing)
-	has := addressesOf(update.Endpoints)
-	left = slices.DeleteFunc(left, func(e discoveryv1.Endpoint) bool { return hasAll(has, e) })
+	rest := m.missingOf(existing)
+	present := addressesOf(update.Endpoints)
+	rest = slices.DeleteFunc(rest, func(e discoveryv1.Endpoint) bool { return hasAll(present, e) })
 	// with more of them the update would be rejected
-	left = left[:max(0, min(len(left), broker.MaxEndpoints-len(update.Endpoints)))]
-	if len(left) == 0 {
+	rest = rest[:max(0, min(len(rest), broker.MaxEndpoints-len(update.Endpoints)))]
+	if len(rest) == 0 {
 		return update
 	}
 	r := update.DeepCopy()
-	r.Endpoints = append(r.Endpoints, left...)
+	r.Endpoints = append(r.Endpoints, rest...)
 	return r
 }
 
 // missingOf returns the missing endpoints that a slice has, as they are wanted, in its order. While there are some the
 // slice must not be deleted.
-func (m *Moves) missingOf(s *discoveryv1.EndpointSlice) (left []discoveryv1.Endpoint) {
+func (m *Moves) missingOf(s *discoveryv1.EndpointSlice) (rest []discoveryv1.Endpoint) {
 	seen := make(map[*discoveryv1.Endpoint]bool)
 	for _, e := range s.Endpoints {
 		for _, address := range e.Addresses {
 			if a := m.places[placeOf(s, address)]; a != nil && a.missing > 0 && !seen[a.endpoint] {
 				seen[a.endpoint] = true
-				left = append(left, *a.endpoint)
+				rest = append(rest, *a.endpoint)
 			}
 		}
 	}
-	return left
+	return rest
 }
 
 // Retired divides the slices that are no longer wanted: deleted ones, and trimmed ones that stay for their missing
 // endpoints alone. A slice with only such endpoints is in neither. It does not change all.
 func (m *Moves) Retired(all []*discoveryv1.EndpointSlice) (deleted, trimmed []*discoveryv1.EndpointSlice) {
 	for _, s := range all {
-		switch left := m.missingOf(s); {
-		case len(left) == 0:
+		switch rest := m.missingOf(s); {
+		case len(rest) == 0:
 			deleted = append(deleted, s)
-		case !equality.Semantic.DeepEqual(left, s.Endpoints):
+		case !equality.Semantic.DeepEqual(rest, s.Endpoints):
 			t := s.DeepCopy()
-			t.Endpoints = left
+			t.Endpoints = rest
 			trimmed = append(trimmed, t)
 		}
 	}
@@ -166,13 +166,13 @@ func (m *Moves) Retired(all []*discoveryv1.EndpointSlice) (deleted, trimmed []*d
 }
 
 func addressesOf(endpoints []discoveryv1.Endpoint) map[string]bool {
-	has := make(map[string]bool, len(endpoints))
+	present := make(map[string]bool, len(endpoints))
 	for _, e := range endpoints {
 		for _, address := range e.Addresses {
-			has[address] = true
+			present[address] = true
 		}
 	}
-	return has
+	return present
 }
 
 // hasAll reports whether all addresses of an endpoint are there.

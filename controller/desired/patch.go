@@ -71,13 +71,13 @@ func fields(spec any, names []string) map[string]json.RawMessage {
 func changes(desired, existing map[string]string, keys []string) map[string]*string {
 	changed := make(map[string]*string)
 	for key, want := range desired {
-		if got, has := existing[key]; got != want || !has {
+		if got, found := existing[key]; got != want || !found {
 			changed[key] = &want
 		}
 	}
 	for _, key := range keys {
 		_, wanted := desired[key]
-		if _, has := existing[key]; has && !wanted {
+		if _, found := existing[key]; found && !wanted {
 			changed[key] = nil
 		}
 	}

@@ -38,14 +38,14 @@ func (x *exporter) isUndeclared(text string) bool {
 
 // dropUndeclared reports the addresses that are left out; it returns their number.
 func (x *exporter) dropUndeclared() int {
-	const shown = 3
+	const maxShown = 3
 	slices.Sort(x.undeclared)
 	all := slices.Compact(x.undeclared)
 	if len(all) == 0 {
 		return 0
 	}
-	text := strings.Join(all[:min(len(all), shown)], ", ")
-	if more := len(all) - shown; more > 0 {
+	text := strings.Join(all[:min(len(all), maxShown)], ", ")
+	if more := len(all) - maxShown; more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
 	x.drop("Addresses in none of the networks that this cluster declared are not exported: %s. Join again with all networks of its endpoints.", text)

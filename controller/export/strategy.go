@@ -204,9 +204,9 @@ func zoneOf(e discoveryv1.Endpoint) string {
 
 // enoughInZones reports whether PreferZone divides the endpoints by zone; was: they are divided now. Endpoints count
 // whether they are ready or not: a failing probe moves no endpoint.
-func enoughInZones(groups []*group, was bool) bool {
+func enoughInZones(groups []*group, before bool) bool {
 	least := enterZone
-	if was {
+	if before {
 		least = stayZone
 	}
 	byFamily := make(map[discoveryv1.AddressType]map[string]int)

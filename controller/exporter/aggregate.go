@@ -40,7 +40,7 @@ func (a *aggregates) publish(ctx context.Context, svc types.NamespacedName, own 
 	a.mu.Lock()
 	got := a.published[svc]
 	a.mu.Unlock()
-	want := a.of(svc, own)
+	want := a.importOf(svc, own)
 	switch {
 	case want == nil && got == nil:
 		return nil
@@ -67,12 +67,12 @@ func (a *aggregates) list(ctx context.Context) error {
 	if a.listed {
 		return nil
 	}
-	left, err := a.imports.List(ctx)
+	rest, err := a.imports.List(ctx)
 	if err != nil && a.enabled {
 		return err
 	}
 	a.listed = true
-	for svc, imp := range left {
+	for svc, imp := range rest {
 		a.published[svc] = imp
 		a.requeue(svc)
 	}
@@ -88,14 +88,14 @@ func (a *aggregates) set(svc types.NamespacedName, imp *mcsv1beta1.ServiceImport
 	}
 }
 
-// of returns the merged import of a service, without derived addresses and conditions, which each member has its own
-// of. It is nil if another member has to publish it, or no member does.
-func (a *aggregates) of(svc types.NamespacedName, own *v1alpha1.ExportedService) *mcsv1beta1.ServiceImport {
+// importOf returns the merged import of a service, without derived addresses and conditions, which each member has its
+// own of. It is nil if another member has to publish it, or no member does.
+func (a *aggregates) importOf(svc types.NamespacedName, own *v1alpha1.ExportedService) *mcsv1beta1.ServiceImport {
 	if !a.enabled || own == nil {
 		return nil
 	}
-	has, o := a.broker.MergeView(svc, a.options)
-	merged := merge.Merge(svc, a.broker.Replace(has.Records, own), o)
+	present, o := a.broker.MergeView(svc, a.options)
+	merged := merge.Merge(svc, a.broker.Replace(present.Records, own), o)
 	if merged.Oldest != a.clusterID {
 		return nil
 	}

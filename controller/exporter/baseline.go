@@ -32,8 +32,8 @@ func (b *baselines) changed(svc types.NamespacedName, r export.Result, ready boo
 	if !seen {
 		return false
 	}
-	was := first.(export.Result)
-	return !sameRecord(local.Record, was.Record) || !slices.EqualFunc(local.Slices, was.Slices, sameSlice)
+	before := first.(export.Result)
+	return !sameRecord(local.Record, before.Record) || !slices.EqualFunc(local.Slices, before.Slices, sameSlice)
 }
 
 // forget removes the baseline of an export.

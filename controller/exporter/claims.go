@@ -115,9 +115,9 @@ func (c *claims) own(pools []merge.Pool) []merge.Pool {
 
 // decide decides on the claims of a service. record is this cluster's, or nil.
 func (c *claims) decide(svc types.NamespacedName, record *v1alpha1.ExportedService, now time.Time) (d decision) {
-	has, wanted := c.broker.OwnClaims(svc), record != nil && record.Spec.VIP != nil && record.Spec.VIP.Wanted
+	present, wanted := c.broker.OwnClaims(svc), record != nil && record.Spec.VIP != nil && record.Spec.VIP.Wanted
 	noted := c.notedIn(svc)
-	if len(has) == 0 && !wanted && len(noted) == 0 {
+	if len(present) == 0 && !wanted && len(noted) == 0 {
 		return d
 	}
 	o := c.options
@@ -127,9 +127,9 @@ func (c *claims) decide(svc types.NamespacedName, record *v1alpha1.ExportedServi
 	o.VIPs.Removed = c.broker.Members.RemovedAmong(noted)
 	s := claimant{name: svc, record: record, vips: o.VIPs.Accepted(c.member.Namespace(svc.Namespace)),
 		pools: c.own(o.VIPs.Pools), now: now}
-	has = append(slices.Clone(has), c.lost(has, s)...)
-	exported := len(has) == 0 || c.exported(svc, record, view)
-	for _, x := range has {
+	present = append(slices.Clone(present), c.lost(present, s)...)
+	exported := len(present) == 0 || c.exported(svc, record, view)
+	for _, x := range present {
 		addr := addrOf(x)
 		pool, ok := poolOf(s.pools, addr.Is4())
 		first, some := s.vips.First(addr.Is4())
@@ -163,10 +163,10 @@ func (c *claims) notedIn(svc types.NamespacedName) []merge.Address {
 
 // lost returns the claims that the own import notes, and that an inventory from before the note lacks: the broker was
 // restored.
-func (c *claims) lost(has []v1alpha1.Claim, s claimant) (all []v1alpha1.Claim) {
+func (c *claims) lost(present []v1alpha1.Claim, s claimant) (all []v1alpha1.Claim) {
 	for _, a := range s.vips.Has {
 		pool, ok := poolOf(s.pools, a.IP.Is4())
-		known := slices.ContainsFunc(has, func(x v1alpha1.Claim) bool { return addrOf(x).Is4() == a.IP.Is4() })
+		known := slices.ContainsFunc(present, func(x v1alpha1.Claim) bool { return addrOf(x).Is4() == a.IP.Is4() })
 		if !known && a.Cluster == c.clusterID && s.vips.Stamps[c.clusterID] < a.Stamp && (!ok || pool.Prefix.Contains(a.IP)) {
 			all = append(all, v1alpha1.Claim{IP: a.IP.String(), Since: s.now.UnixMicro()})
 		}
@@ -239,9 +239,9 @@ func (c *claims) give(d *decision, s claimant) {
 		at := slices.IndexFunc(d.claims, func(x v1alpha1.Claim) bool { return addrOf(x).Is4() == v4 })
 		pool, ok := poolOf(s.pools, v4)
 		_, claimed := others.First(v4)
-		_, kept := others.Keeps(v4)
+		_, retained := others.Keeps(v4)
 		switch {
-		case claimed, kept, at >= 0 && d.claims[at].Released == 0:
+		case claimed, retained, at >= 0 && d.claims[at].Released == 0:
 			some = true
 		case at >= 0:
 			d.claims[at].Released, d.claims[at].Since = 0, s.now.UnixMicro()
@@ -321,7 +321,7 @@ func (c *claims) choose(
 	c.choosing.Lock()
 	defer c.choosing.Unlock()
 	all := make(map[types.NamespacedName][]v1alpha1.Claim)
-	taken := c.taken()
+	used := c.usedAddresses()
 	now := c.now()
 	for svc := range services {
 		record, readable := c.export(svc)
@@ -331,14 +331,14 @@ func (c *claims) choose(
 		d := c.decide(svc, record, now)
 		var full []string
 		d.claims = slices.DeleteFunc(d.claims, func(x v1alpha1.Claim) bool { // lost, and another service's meanwhile
-			owner, is := taken[addrOf(x)]
-			if is && owner != svc {
+			owner, found := used[addrOf(x)]
+			if found && owner != svc {
 				full = append(full, fmt.Sprintf("The clusterset IP %s is that of %s now.", x.IP, owner))
 			}
-			return is && owner != svc
+			return found && owner != svc
 		})
 		for _, pool := range d.lacks {
-			addr, ok := pool.Choose(svc, taken)
+			addr, ok := pool.Choose(svc, used)
 			if !ok {
 				full = append(full, fmt.Sprintf(
 					"There is no %s clusterset IP, as the VIP CIDR %s is exhausted: export less, or join with a larger one.",
@@ -348,10 +348,10 @@ func (c *claims) choose(
 			d.claims = append(d.claims, v1alpha1.Claim{IP: addr.String(), Since: now.UnixMicro()})
 		}
 		for _, x := range c.broker.OwnClaims(svc) {
-			delete(taken, addrOf(x))
+			delete(used, addrOf(x))
 		}
 		for _, x := range d.claims {
-			taken[addrOf(x)] = svc
+			used[addrOf(x)] = svc
 		}
 		c.note(svc, strings.Join(full, " "), now)
 		all[svc] = d.claims
@@ -381,9 +381,9 @@ func (c *claims) note(svc types.NamespacedName, text string, now time.Time) {
 // ownersAge bounds the age of owners: making it reads all imports.
 const ownersAge = 10 * time.Second
 
-// taken returns the services that have an address, by the inventory or else by the notes of the own imports. It may be
-// older by ownersAge; the caller keeps it up to date with its own choices.
-func (c *claims) taken() map[netip.Addr]types.NamespacedName {
+// usedAddresses returns the services that have an address, by the inventory or else by the notes of the own imports. It
+// may be older by ownersAge; the caller keeps it up to date with its own choices.
+func (c *claims) usedAddresses() map[netip.Addr]types.NamespacedName {
 	if c.owners != nil && time.Since(c.counted) < ownersAge {
 		return c.owners
 	}

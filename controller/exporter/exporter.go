@@ -127,12 +127,12 @@ func New(cfg Config) *Exporter {
 
 // exported returns the UIDs of the exports of one part of the inventory, and whether all could be read.
 func (e *Exporter) exported(part string) (uids map[types.NamespacedName]string, complete bool) {
-	is := e.cfg.Membership.Status()
-	uids, complete = make(map[types.NamespacedName]string), is.Leaving || is.Known && is.ClusterID != "" &&
+	status := e.cfg.Membership.Status()
+	uids, complete = make(map[types.NamespacedName]string), status.Leaving || status.Known && status.ClusterID != "" &&
 		e.cfg.Member.ExportsKnown()
 	for _, svc := range e.cfg.Member.Exports() {
 		if apibroker.InventoryPart(svc.Namespace, svc.Name) == part {
-			r, _, readable := e.own.Export(svc, is)
+			r, _, readable := e.own.Export(svc, status)
 			if complete = complete && readable; r.Record != nil {
 				uids[svc] = r.Record.Spec.ExportUID
 			}
@@ -221,9 +221,9 @@ func (e *Exporter) Reconcile(ctx context.Context, svc types.NamespacedName) erro
 }
 
 // reconcile takes the membership, which its caller has read once.
-func (e *Exporter) reconcile(ctx context.Context, svc types.NamespacedName, is identity.Status) error {
-	isMember := is.ClusterID != ""
-	if !isMember && !is.Known {
+func (e *Exporter) reconcile(ctx context.Context, svc types.NamespacedName, status identity.Status) error {
+	isMember := status.ClusterID != ""
+	if !isMember && !status.Known {
 		return nil
 	}
 	if e.cfg.Member.Unreadable(svc) {
@@ -234,7 +234,7 @@ func (e *Exporter) reconcile(ctx context.Context, svc types.NamespacedName, is i
 		e.behind.fail(svc, time.Now())
 		return err
 	}
-	r, exp, readable := e.own.Export(svc, is)
+	r, exp, readable := e.own.Export(svc, status)
 	if !readable {
 		e.postpone(svc)
 		return nil
@@ -244,7 +244,7 @@ func (e *Exporter) reconcile(ctx context.Context, svc types.NamespacedName, is i
 		e.cfg.Conditions.Forget(svc)
 	}
 	var o outcome
-	if isMember || is.Leaving {
+	if isMember || status.Leaving {
 		o = e.export(ctx, svc, r)
 	}
 	if imp := e.cfg.Member.Import(svc); r.Record != nil && imp != nil && !member.IsOurs(imp) {
@@ -358,24 +358,24 @@ func (e *Exporter) report(ctx context.Context, exp *mcsv1beta1.ServiceExport, r 
 	if exp == nil || exp.DeletionTimestamp != nil {
 		return nil
 	}
-	var has bool
+	var found bool
 	if r.Record != nil {
 		record, _ := e.cfg.Broker.Own(member.KeyOf(exp))
-		has = sameRecord(r.Record, record)
+		found = sameRecord(r.Record, record)
 	}
 	valid := r.Valid(exp.Generation)
-	ready := readiness(r, o, has)
+	ready := readiness(r, o, found)
 	ready.Type, ready.ObservedGeneration = string(mcsv1beta1.ServiceExportConditionReady), exp.Generation
-	was := meta.FindStatusCondition(exp.Status.Conditions, ready.Type)
-	if o.undecided && o.err == nil && e.inventory.stuckSince(time.Now()) == "" && was != nil || !e.cfg.Broker.Synced() &&
-		!o.old && outlivesRestart(was, &ready) {
-		ready = *was
+	before := meta.FindStatusCondition(exp.Status.Conditions, ready.Type)
+	if o.undecided && o.err == nil && e.inventory.stuckSince(time.Now()) == "" && before != nil ||
+		!e.cfg.Broker.Synced() && !o.old && outlivesRestart(before, &ready) {
+		ready = *before
 	}
 	wait, err := e.cfg.Conditions.Set(ctx, exp, wellknown.ManagerExporter, e.conditions(exp, valid, ready))
 	if wait > 0 {
 		e.cfg.Retry(member.KeyOf(exp), wait)
 	}
-	return errors.Join(err, e.reportReached(ctx, exp, r.Record, has))
+	return errors.Join(err, e.reportReached(ctx, exp, r.Record, found))
 }
 
 // conditions returns Valid and Ready as they are written. Where this cluster or the namespace does not take part, the
@@ -397,14 +397,14 @@ func (e *Exporter) conditions(exp *mcsv1beta1.ServiceExport, valid, ready metav1
 // reportReached writes the reached members to an export for some clusters (docs/spec/controller.md 3.8). record is the
 // export record, or nil. has: the broker has it; until then the old text and ids stay.
 func (e *Exporter) reportReached(ctx context.Context, exp *mcsv1beta1.ServiceExport, record *v1alpha1.ExportedService,
-	has bool) error {
+	found bool) error {
 	var ids []string
 	if record != nil && len(record.Spec.ToClusters) > 0 {
-		if !has || !e.cfg.Broker.Synced() {
+		if !found || !e.cfg.Broker.Synced() {
 			return nil
 		}
-		of := merge.Record{Cluster: e.cfg.Membership.Identity.ClusterID, Spec: record.Spec}
-		ids = merge.ReachedBy(of, e.cfg.Broker.Selectable([]merge.Record{of}))
+		all := merge.Record{Cluster: e.cfg.Membership.Identity.ClusterID, Spec: record.Spec}
+		ids = merge.ReachedBy(all, e.cfg.Broker.Selectable([]merge.Record{all}))
 	}
 	wait, err := e.cfg.Conditions.SetExportedTo(ctx, exp, idText(ids))
 	if wait > 0 {

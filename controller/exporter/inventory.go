@@ -93,8 +93,8 @@ func (v *inventory) size() (n int) {
 				n++
 			}
 		}
-		if is, _ := v.broker.OwnInventory(part); is != nil {
-			n += len(is.Spec.Exports)
+		if current, _ := v.broker.OwnInventory(part); current != nil {
+			n += len(current.Spec.Exports)
 		}
 	}
 	return n
@@ -192,8 +192,8 @@ func (v *inventory) runPart(ctx context.Context, part string) {
 
 // due reports whether a part is to be written: it changes, or the broker lost it.
 func (v *inventory) due(part string) bool {
-	is, old := v.broker.OwnInventory(part)
-	return (is == nil || old || v.changes(part)) && v.wait() == ""
+	current, old := v.broker.OwnInventory(part)
+	return (current == nil || old || v.changes(part)) && v.wait() == ""
 }
 
 func (v *inventory) changes(part string) bool {
@@ -207,18 +207,18 @@ func (v *inventory) write(ctx context.Context, part string) error {
 	v.mu.Lock()
 	wishes, marks, complete := maps.Clone(v.wanted[part]), v.marks[part], v.complete[part]
 	v.mu.Unlock()
-	has, old := v.broker.OwnInventory(part)
+	present, old := v.broker.OwnInventory(part)
 	wanted := wishes
 	if !complete {
 		all, readable := v.exported(part)
-		if !readable && has == nil {
+		if !readable && present == nil {
 			v.unmark(part, marks) // nothing is listed
 			return nil            // it would end what cannot be read
 		}
 		maps.Copy(all, wishes)
 		wanted = all
 	}
-	next := changed(part, has, wanted)
+	next := changed(part, present, wanted)
 	v.behind.annotate(next)
 	if !complete {
 		v.claim(v.claims.noted(part)...)
@@ -229,7 +229,7 @@ func (v *inventory) write(ctx context.Context, part string) error {
 			v.claims.note(svc, "There is no clusterset IP, as part "+part+" of the inventory is full: export less.", time.Now())
 		}
 	}
-	if same := has != nil && !old && equality.Semantic.DeepEqual(has.Spec.Exports, next.Spec.Exports); !same {
+	if same := present != nil && !old && equality.Semantic.DeepEqual(present.Spec.Exports, next.Spec.Exports); !same {
 		if err := v.broker.ApplyInventory(ctx, next); err != nil {
 			v.claims.failed(part)
 			v.claim(slices.Collect(maps.Keys(claiming))...)
@@ -244,10 +244,10 @@ func (v *inventory) write(ctx context.Context, part string) error {
 	for svc := range claiming {
 		v.written(svc)
 	}
-	for _, svc := range behindIn(has, next) { // it may have been written meanwhile
+	for _, svc := range behindIn(present, next) { // it may have been written meanwhile
 		v.written(svc)
 	}
-	for _, svc := range v.settle(part, wishes, wanted, has, next) {
+	for _, svc := range v.settle(part, wishes, wanted, present, next) {
 		v.written(svc)
 	}
 	return nil
@@ -261,9 +261,9 @@ func (v *inventory) noteWrite(part string, err error) {
 		v.stuck = make(map[string]time.Time)
 	}
 	// also if the broker is away: then it takes no heartbeat, either
-	if _, was := v.stuck[part]; member.Rejection(err) == "" {
+	if _, before := v.stuck[part]; member.Rejection(err) == "" {
 		delete(v.stuck, part)
-	} else if !was {
+	} else if !before {
 		v.stuck[part] = time.Now()
 	}
 }
@@ -287,8 +287,8 @@ func (v *inventory) neverListed(svc types.NamespacedName) bool {
 	v.mu.Lock()
 	_, rejected := v.stuck[part]
 	v.mu.Unlock()
-	has, _ := v.broker.OwnInventory(part)
-	return rejected && has == nil
+	present, _ := v.broker.OwnInventory(part)
+	return rejected && present == nil
 }
 
 // unmark drops the marks that a write of a part included.
@@ -302,17 +302,17 @@ func (v *inventory) unmark(part string, marks int) {
 
 // settle drops the wishes that a write fulfilled, and returns the services to reconcile again: those that it changed,
 // and those that were decided by the state before it. A wish stays while the part is full.
-func (v *inventory) settle(part string, wishes, wanted map[types.NamespacedName]string, has,
+func (v *inventory) settle(part string, wishes, wanted map[types.NamespacedName]string, present,
 	next *v1alpha1.Inventory) (again []types.NamespacedName) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for svc, uid := range wanted {
-		is, waits := v.wanted[part][svc]
+		current, waits := v.wanted[part][svc]
 		_, wished := wishes[svc]
-		switch unchanged := has != nil && uidIn(has, svc) == uidIn(next, svc); {
-		case waits && is == uid && uidIn(next, svc) != uid, !waits && !wished && unchanged:
+		switch unchanged := present != nil && uidIn(present, svc) == uidIn(next, svc); {
+		case waits && current == uid && uidIn(next, svc) != uid, !waits && !wished && unchanged:
 			continue
-		case waits && is == uid:
+		case waits && current == uid:
 			delete(v.wanted[part], svc)
 		}
 		again = append(again, svc)
@@ -321,9 +321,9 @@ func (v *inventory) settle(part string, wishes, wanted map[types.NamespacedName]
 }
 
 // behindIn returns the services with a mark in next that has lacks. has may be nil.
-func behindIn(has, next *v1alpha1.Inventory) (services []types.NamespacedName) {
+func behindIn(present, next *v1alpha1.Inventory) (services []types.NamespacedName) {
 	for _, e := range next.Spec.Exports {
-		known := has != nil && slices.ContainsFunc(has.Spec.Exports,
+		known := present != nil && slices.ContainsFunc(present.Spec.Exports,
 			func(h v1alpha1.InventoryEntry) bool { return h.Name == e.Name && h.Behind == e.Behind })
 		if svc, ok := broker.ServiceOf(e.Name); ok && e.Behind != 0 && !known {
 			services = append(services, svc)
@@ -347,37 +347,38 @@ func indexOf(part *v1alpha1.Inventory, svc types.NamespacedName) int {
 }
 
 // changed returns the part that replaces has, which may be nil. A new entry gets the stamp of has as its from.
-func changed(part string, has *v1alpha1.Inventory, wanted map[types.NamespacedName]string) *v1alpha1.Inventory {
-	is := &v1alpha1.Inventory{ObjectMeta: metav1.ObjectMeta{Name: part}}
+func changed(part string, present *v1alpha1.Inventory, wanted map[types.NamespacedName]string) *v1alpha1.Inventory {
+	current := &v1alpha1.Inventory{ObjectMeta: metav1.ObjectMeta{Name: part}}
 	var stamp int64
-	if has != nil {
-		is.ResourceVersion, stamp = has.ResourceVersion, has.Spec.Stamp
-		is.Spec.Exports = slices.Clone(has.Spec.Exports)
+	if present != nil {
+		current.ResourceVersion, stamp = present.ResourceVersion, present.Spec.Stamp
+		current.Spec.Exports = slices.Clone(present.Spec.Exports)
 	}
 	var begins []types.NamespacedName
 	for svc, uid := range wanted {
-		switch at := indexOf(is, svc); {
-		case at >= 0 && uid == "" && len(is.Spec.Exports[at].Claims) == 0:
-			is.Spec.Exports = slices.Delete(is.Spec.Exports, at, at+1)
+		switch at := indexOf(current, svc); {
+		case at >= 0 && uid == "" && len(current.Spec.Exports[at].Claims) == 0:
+			current.Spec.Exports = slices.Delete(current.Spec.Exports, at, at+1)
 		case at >= 0 && uid == "":
-			is.Spec.Exports[at] = v1alpha1.InventoryEntry{Name: is.Spec.Exports[at].Name, Claims: is.Spec.Exports[at].Claims}
-		case at >= 0 && is.Spec.Exports[at].UID == "":
-			is.Spec.Exports[at].UID, is.Spec.Exports[at].From = uid, stamp
+			entry := &current.Spec.Exports[at]
+			*entry = v1alpha1.InventoryEntry{Name: entry.Name, Claims: entry.Claims}
+		case at >= 0 && current.Spec.Exports[at].UID == "":
+			current.Spec.Exports[at].UID, current.Spec.Exports[at].From = uid, stamp
 		case at >= 0:
-			is.Spec.Exports[at].UID = uid
+			current.Spec.Exports[at].UID = uid
 		case uid != "":
 			begins = append(begins, svc)
 		}
 	}
-	makeRoom(is, len(begins))
+	makeRoom(current, len(begins))
 	// a part that is too long would be rejected, and with it the ends of exports
-	room := apibroker.MaxInventory - len(is.Spec.Exports)
+	room := apibroker.MaxInventory - len(current.Spec.Exports)
 	for _, svc := range begins[:min(len(begins), max(room, 0))] {
-		is.Spec.Exports = append(is.Spec.Exports, v1alpha1.InventoryEntry{Name: apibroker.RecordName(svc.Namespace,
+		current.Spec.Exports = append(current.Spec.Exports, v1alpha1.InventoryEntry{Name: apibroker.RecordName(svc.Namespace,
 			svc.Name), UID: wanted[svc], From: stamp})
 	}
-	slices.SortFunc(is.Spec.Exports, byName)
-	return is
+	slices.SortFunc(current.Spec.Exports, byName)
+	return current
 }
 
 // makeRoom deletes entries that have only claims, until new exports fit: first those with released claims.

@@ -33,7 +33,7 @@ type Own struct {
 //
 // A listed service keeps the listed UID, even if its ServiceExport was deleted and created again: a new UID would end
 // the export.
-func (o *Own) Export(svc types.NamespacedName, is identity.Status) (r export.Result, exp *mcsv1beta1.ServiceExport,
+func (o *Own) Export(svc types.NamespacedName, status identity.Status) (r export.Result, exp *mcsv1beta1.ServiceExport,
 	readable bool) {
 	if exp = o.member.Export(svc); exp != nil {
 		listed := exp
@@ -41,7 +41,7 @@ func (o *Own) Export(svc types.NamespacedName, is identity.Status) (r export.Res
 			listed = exp.DeepCopy()
 			listed.UID = uid
 		}
-		return o.of(listed, is), exp, true
+		return o.resultOf(listed, status), exp, true
 	}
 	record, _ := o.broker.Own(svc)
 	uid := o.broker.ListedUID(svc)
@@ -52,20 +52,20 @@ func (o *Own) Export(svc types.NamespacedName, is identity.Status) (r export.Res
 	case record == nil:
 		return r, nil, o.member.ExportsKnown()
 	case o.member.ExportGoesOn(svc, record.Spec.ExportCreated.Time):
-		r = o.lost(record, uid, is)
+		r = o.lost(record, uid, status)
 	}
 	return r, nil, true
 }
 
 // lost returns the listed export of a record whose ServiceExport went with its CRD while no controller ran, or cannot
 // be read yet (docs/spec/controller.md 3.2). Its endpoints follow the Service; its slice strategy is not known.
-func (o *Own) lost(record *v1alpha1.ExportedService, uid types.UID, is identity.Status) export.Result {
+func (o *Own) lost(record *v1alpha1.ExportedService, uid types.UID, status identity.Status) export.Result {
 	spec := &record.Spec
 	exp := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{
 		Namespace: spec.Namespace, Name: spec.Name, UID: uid, CreationTimestamp: spec.ExportCreated,
 		Generation: spec.ExportGeneration,
 	}}
-	r := o.of(exp, is)
+	r := o.resultOf(exp, status)
 	if r.Record != nil {
 		to := &r.Record.Spec
 		to.Labels, to.Annotations, to.ClusterSelectors, to.ToClusters = spec.Labels, spec.Annotations, spec.ClusterSelectors,
@@ -89,16 +89,16 @@ func (o *Own) byZone(svc types.NamespacedName, clusterID string) bool {
 	})
 }
 
-// of returns what an export comes to.
-func (o *Own) of(exp *mcsv1beta1.ServiceExport, is identity.Status) export.Result {
+// resultOf returns what an export comes to.
+func (o *Own) resultOf(exp *mcsv1beta1.ServiceExport, status identity.Status) export.Result {
 	svc := member.KeyOf(exp)
 	options := export.Options{Namespace: o.policy.Of(o.member.Namespace(svc.Namespace)), Endpoints: o.endpoints}
-	if is.ClusterID != "" && !is.Leaving {
-		options.ClusterID, options.BrokerNamespace, options.WantsVIP = is.ClusterID, o.namespace, o.wantsVIP()
-		if m := o.broker.Members.Get(is.ClusterID); m != nil {
+	if status.ClusterID != "" && !status.Leaving {
+		options.ClusterID, options.BrokerNamespace, options.WantsVIP = status.ClusterID, o.namespace, o.wantsVIP()
+		if m := o.broker.Members.Get(status.ClusterID); m != nil {
 			options.Networks = m.Networks()
 		}
-		options.ByZone = o.byZone(svc, is.ClusterID)
+		options.ByZone = o.byZone(svc, status.ClusterID)
 	}
 	return export.From(exp, o.member.Service(svc), o.member.SourceSlices(svc), options)
 }

@@ -84,7 +84,7 @@ type attempt struct {
 	// State of the broker.
 	onBroker *v1alpha1.ExportedService
 	existing []*discoveryv1.EndpointSlice
-	has      map[string]*discoveryv1.EndpointSlice // by name
+	byName   map[string]*discoveryv1.EndpointSlice // by name
 }
 
 func (p publisher) attempt(svc types.NamespacedName, r export.Result) *attempt {
@@ -103,12 +103,12 @@ func (p publisher) attempt(svc types.NamespacedName, r export.Result) *attempt {
 
 func (a *attempt) read() {
 	a.onBroker, a.existing = a.broker.Own(a.svc)
-	a.has = slicesByName(a.existing)
+	a.byName = slicesByName(a.existing)
 }
 
 // want sets the wanted slices.
 func (a *attempt) want(all []*discoveryv1.EndpointSlice) {
-	named := func(name string) *discoveryv1.EndpointSlice { return a.has[name] }
+	named := func(name string) *discoveryv1.EndpointSlice { return a.byName[name] }
 	a.order, a.wanted, a.moves = desired.LosingLast(all, named), slicesByName(all), desired.NewMoves(all, named)
 }
 
@@ -118,7 +118,7 @@ func (a *attempt) next() (want protocol.Export, next []protocol.Write) {
 	want = protocol.Export{UID: types.UID(a.uid), SliceRight: a.right, Tried: a.tried}
 	want.RecordRight = a.record != nil && sameRecord(a.record, a.onBroker)
 	for _, w := range a.order {
-		rejected := a.has[w.Name] == nil && a.tried[protocol.Write{Kind: protocol.KindSlice, Slice: w.Name}]
+		rejected := a.byName[w.Name] == nil && a.tried[protocol.Write{Kind: protocol.KindSlice, Slice: w.Name}]
 		if !rejected || a.broker.HadSlice(w.Name) || a.listed(w.Name) { // importers keep what the broker has lost
 			want.Slices = append(want.Slices, w.Name)
 		}
@@ -143,7 +143,7 @@ func (a *attempt) listed(name string) bool {
 // target returns what a slice on the broker is to be now, itself if it stays as it is: endpoints that have moved stay
 // until they are elsewhere.
 func (a *attempt) target(name string) *discoveryv1.EndpointSlice {
-	e := a.has[name]
+	e := a.byName[name]
 	if w := a.wanted[name]; w != nil {
 		return a.moves.Retained(w, e)
 	}
@@ -159,13 +159,13 @@ func (a *attempt) target(name string) *discoveryv1.EndpointSlice {
 }
 
 func (a *attempt) right(name string) bool {
-	e := a.has[name]
+	e := a.byName[name]
 	if a.same[e] {
 		return true
 	}
-	now := a.target(name)
-	same := sameSlice(now, e)
-	a.same[e] = same && now == a.wanted[name] // it has nothing that may go later
+	current := a.target(name)
+	same := sameSlice(current, e)
+	a.same[e] = same && current == a.wanted[name] // it has nothing that may go later
 	return same
 }
 
@@ -181,7 +181,7 @@ func (a *attempt) write(ctx context.Context, want protocol.Export, next []protoc
 		case x.Kind == protocol.KindRecord:
 			err = a.writeRecord(ctx, want.Slices)
 		case x.Delete:
-			err = a.deleteSlice(ctx, a.has[x.Slice])
+			err = a.deleteSlice(ctx, a.byName[x.Slice])
 		default:
 			err = a.writeSlice(ctx, x)
 		}
@@ -239,21 +239,21 @@ func (a *attempt) with(e *discoveryv1.EndpointSlice, endpoints []discoveryv1.End
 // writeSlice writes a slice, and once more if it has endpoints that may go later. The admission of the broker may take
 // some out.
 func (a *attempt) writeSlice(ctx context.Context, x protocol.Write) error {
-	existing, now := a.has[x.Slice], a.target(x.Slice)
-	if now == existing {
+	existing, current := a.byName[x.Slice], a.target(x.Slice)
+	if current == existing {
 		return nil
 	}
-	if existing != nil && existing.AddressType != now.AddressType { // which cannot change
+	if existing != nil && existing.AddressType != current.AddressType { // which cannot change
 		if err := a.broker.DeleteSlice(ctx, existing); err != nil {
 			return err
 		}
 	}
-	is, err := a.broker.ApplySlice(ctx, now)
+	found, err := a.broker.ApplySlice(ctx, current)
 	if err != nil {
 		return err
 	}
-	a.moves.Wrote(now.Name, is)
-	a.tried[x], a.again[x] = now == a.wanted[x.Slice] || a.again[x], true
+	a.moves.Wrote(current.Name, found)
+	a.tried[x], a.again[x] = current == a.wanted[x.Slice] || a.again[x], true
 	return nil
 }
 
@@ -314,7 +314,7 @@ func sameSlice(want, got *discoveryv1.EndpointSlice) bool {
 
 func hasLabels(want, got map[string]string) bool {
 	for key, value := range want {
-		if has, ok := got[key]; has != value || !ok {
+		if present, ok := got[key]; present != value || !ok {
 			return false
 		}
 	}

@@ -29,9 +29,10 @@ type outcome struct {
 
 // outlivesRestart reports whether the Ready of an earlier instance, which may be nil, stays until the broker is known:
 // a restart alone changes nothing.
-func outlivesRestart(was, is *metav1.Condition) bool {
-	return was != nil && is.Status == metav1.ConditionUnknown && was.ObservedGeneration == is.ObservedGeneration &&
-		was.Reason != string(mcsv1beta1.ServiceExportReasonPending)
+func outlivesRestart(before, after *metav1.Condition) bool {
+	return before != nil && after.Status == metav1.ConditionUnknown &&
+		before.ObservedGeneration == after.ObservedGeneration &&
+		before.Reason != string(mcsv1beta1.ServiceExportReasonPending)
 }
 
 // readiness returns status, reason and message of Ready. published: the broker has the record of r.
@@ -94,9 +95,9 @@ func rejectionMessage(rejection string, published bool) string {
 
 // exportedMessage returns the message that the service is exported, with the parts that are not.
 func exportedMessage(dropped []string) string {
-	const shown = 10
-	text := append([]string{"The broker has this export."}, dropped[:min(len(dropped), shown)]...)
-	if more := len(dropped) - shown; more > 0 {
+	const maxShown = 10
+	text := append([]string{"The broker has this export."}, dropped[:min(len(dropped), maxShown)]...)
+	if more := len(dropped) - maxShown; more > 0 {
 		text = append(text, fmt.Sprintf("%d more are not exported.", more))
 	}
 	return strings.Join(text, " ")

@@ -122,11 +122,11 @@ func (c *Credential) due(now time.Time, part float64) bool {
 	if life <= 0 || c.unauthorized {
 		return false
 	}
-	until := time.Duration(part * float64(min(life, maxAge)))
-	if elapsed.Between(c.loaded, now) >= until {
+	limit := time.Duration(part * float64(min(life, maxAge)))
+	if elapsed.Between(c.loaded, now) >= limit {
 		return true
 	}
-	return !c.own && (now.Before(c.token.Issued) || now.Sub(c.token.Issued) >= until)
+	return !c.own && (now.Before(c.token.Issued) || now.Sub(c.token.Issued) >= limit)
 }
 
 // Rejected returns the broker's rejection of the credential, or "".

@@ -60,12 +60,12 @@ type Heartbeat struct {
 	SayBlind func(why string)
 
 	// Used by Run alone.
-	renewed  time.Time // begin of the round that sent the last heartbeat that succeeded
-	answered time.Time // when the own API server answered last
-	failed   time.Time // when it did not answer last
-	said     saying    // by the last heartbeat
-	pass     pass
-	mending  bool // the broker was restored, and the pass after that has not ended
+	renewed   time.Time // begin of the round that sent the last heartbeat that succeeded
+	answered  time.Time // when the own API server answered last
+	failed    time.Time // when it did not answer last
+	announced saying    // by the last heartbeat
+	pass      pass
+	mending   bool // the broker was restored, and the pass after that has not ended
 }
 
 // Run beats until ctx ends; it then returns nil.
@@ -125,7 +125,7 @@ func (h *Heartbeat) begin(ctx context.Context) (done bool, pause time.Duration, 
 	o := h.Membership.Original
 	h.Memory.save(ctx, h.Broker.Members)
 	if !h.Membership.admitted() {
-		if is, _ := o.state(); is == undecided && h.Membership.Identity.Digest != "" {
+		if found, _ := o.state(); found == undecided && h.Membership.Identity.Digest != "" {
 			return false, waitPeriod, nil
 		}
 		return false, retry, nil
@@ -199,7 +199,7 @@ func (h *Heartbeat) beat(ctx context.Context, begin time.Time, blind string) (se
 		return false, err
 	}
 	h.Membership.Original.sent(stamp, true)
-	h.renewed, h.said = begin, says
+	h.renewed, h.announced = begin, says
 	h.pass.sent(now)
 	return true, nil
 }
@@ -209,7 +209,7 @@ func (h *Heartbeat) due(begin time.Time, says saying) bool {
 	renew, _ := h.Pace()
 	renew = cmp.Or(renew, seldom)
 	switch {
-	case says.complete != h.said.complete, says.blind != h.said.blind, says.ttl < h.said.ttl,
+	case says.complete != h.announced.complete, says.blind != h.announced.blind, says.ttl < h.announced.ttl,
 		elapsed.Between(h.renewed, begin) >= renew:
 		return true
 	case h.Renew == 0 || renew <= h.Renew:

@@ -42,8 +42,8 @@ type MembershipConfig struct {
 type Membership struct {
 	MembershipConfig
 
-	mu  sync.Mutex
-	now state
+	mu    sync.Mutex
+	state state
 }
 
 // A state is the result of an evaluation.
@@ -60,7 +60,7 @@ type inputs struct {
 	properties
 	broker     broker.State
 	linked     bool   // there is a kubeconfig of the broker
-	taken      bool   // the Member of our id is another cluster
+	foreign    bool   // the Member of our id is another cluster
 	registered bool   // the Member of our broker namespace is this cluster, with any id
 	built      string // the cluster id that the controller was built for
 	original   verdict
@@ -72,7 +72,7 @@ func NewMembership(cfg MembershipConfig) *Membership { return &Membership{Member
 
 // evaluate is the table of docs/spec/controller.md 7. While something is unknown the state stays.
 func evaluate(in inputs) state {
-	admitted := in.broker.Membership == broker.Admitted && !in.taken
+	admitted := in.broker.Membership == broker.Admitted && !in.foreign
 	switch {
 	case in.unreadable != "":
 		return state{clusterID: in.built, detail: fmt.Sprintf("ClusterProperty %s does not decode: correct it",
@@ -93,7 +93,7 @@ func evaluate(in inputs) state {
 		return state{clusterID: in.clusterID, detail: cmp.Or(in.copied, "it is not known yet whose heartbeat the broker has")}
 	case in.leaving:
 		return state{known: true, detail: "this cluster is leaving the clusterset"}
-	case in.taken:
+	case in.foreign:
 		return state{clusterID: in.clusterID, known: true, freeze: safety.BrokerIdentity, code: reason.ClusterIDTaken,
 			detail: fmt.Sprintf("cluster id %q belongs to another cluster: leave, and join with another id", in.clusterID)}
 	}
@@ -123,7 +123,7 @@ func evaluateUnjoined(in inputs) state {
 	id := cmp.Or(in.clusterID, in.built) // without the id of before, nothing is known of own exports, either
 	if in.linked && (id == "" || apibroker.IsClusterID(id)) {
 		switch {
-		case in.registered, id != "" && in.broker.Membership == broker.Admitted && !in.taken:
+		case in.registered, id != "" && in.broker.Membership == broker.Admitted && !in.foreign:
 			return state{clusterID: id, known: id != "", freeze: safety.BrokerIdentity, code: reason.MembershipDeleted,
 				detail: "ClusterProperty clusterset.k8s.io is missing, but the broker has this cluster as a member: join to restore it, or leave"}
 		case in.broker.Membership == broker.Unknown && !in.broker.Credential:
@@ -153,13 +153,13 @@ func (m *Membership) mayWrite() bool {
 
 // IsOriginal reports whether this cluster is known not to be a copy of the member: a copy writes nothing to the broker.
 func (m *Membership) IsOriginal() bool {
-	is, _ := m.Original.state()
-	return is == original
+	found, _ := m.Original.state()
+	return found == original
 }
 
 // admitted reports whether the broker has this cluster, or one that it is a copy of, as a member.
 func (m *Membership) admitted() bool {
-	return m.Identity.Digest != "" && m.Broker.State().Membership == broker.Admitted && !m.taken(m.Identity.ClusterID)
+	return m.Identity.Digest != "" && m.Broker.State().Membership == broker.Admitted && !m.isForeign(m.Identity.ClusterID)
 }
 
 // Status returns the membership state of now.
@@ -167,18 +167,18 @@ func (m *Membership) Status() Status {
 	leaving := Leaving(m.Member)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return Status{ClusterID: m.now.clusterID, Known: m.now.known, Leaving: leaving}
+	return Status{ClusterID: m.state.clusterID, Known: m.state.known, Leaving: leaving}
 }
 
 // Changed reports whether the properties of this cluster describe another identity than that of the controller. A
 // missing property describes no identity: it may have been deleted by hand, or with its CRD.
 func (m *Membership) Changed() bool {
 	p := readProperties(m.Member)
-	is := Of(m.Member, Link{Digest: m.Identity.Digest})
+	current := Of(m.Member, Link{Digest: m.Identity.Digest})
 	if !p.joined {
-		is.BrokerUID = m.Identity.BrokerUID
+		current.BrokerUID = m.Identity.BrokerUID
 	}
-	return m.Member.Synced() && p.unreadable == "" && p.clusterID != "" && is != m.Identity
+	return m.Member.Synced() && p.unreadable == "" && p.clusterID != "" && current != m.Identity
 }
 
 // Review evaluates the membership state and sets the freeze reasons that follow from it, the credential and the caches.
@@ -188,54 +188,54 @@ func (m *Membership) Review() (changed bool) {
 		properties: readProperties(m.Member), broker: m.Broker.State(), linked: m.Identity.Digest != "",
 		built: m.Identity.ClusterID,
 	}
-	in.taken, in.registered = m.taken(cmp.Or(in.clusterID, in.built)), m.registered()
+	in.foreign, in.registered = m.isForeign(cmp.Or(in.clusterID, in.built)), m.registered()
 	in.original, in.copied = m.Original.state()
-	now := evaluate(in)
+	current := evaluate(in)
 	m.mu.Lock()
-	was := m.now
-	if in.unreadable != "" && was.known {
-		now = was // the state stays
+	before := m.state
+	if in.unreadable != "" && before.known {
+		current = before // the state stays
 	}
-	m.now = now
+	m.state = current
 	m.mu.Unlock()
 	for _, r := range []safety.Reason{safety.BrokerIdentity, safety.BrokerEmpty} {
 		detail := ""
-		if now.freeze == r {
-			detail = now.detail
+		if current.freeze == r {
+			detail = current.detail
 		}
-		m.Freezes.SetFor(r, now.code, detail)
+		m.Freezes.SetFor(r, current.code, detail)
 	}
 	m.Freezes.Set(safety.Credential, m.Credential.Rejected())
 	m.Freezes.Set(safety.NotSynced, m.notSynced())
-	m.Freezes.Set(safety.OldMember, m.oldMember(now))
+	m.Freezes.Set(safety.OldMember, m.oldMember(current))
 	m.Metrics.SetConnected(in.broker.Link)
-	m.Metrics.SetMember(now.clusterID)
-	if now.clusterID != was.clusterID || now.detail != was.detail {
-		m.report(now)
+	m.Metrics.SetMember(current.clusterID)
+	if current.clusterID != before.clusterID || current.detail != before.detail {
+		m.report(current)
 	}
-	return now != was
+	return current != before
 }
 
 // oldMember returns the detail of [safety.OldMember], or "".
-func (m *Membership) oldMember(now state) string {
-	if now.clusterID == "" || !m.Broker.Members.HasOlder(now.clusterID) {
+func (m *Membership) oldMember(current state) string {
+	if current.clusterID == "" || !m.Broker.Members.HasOlder(current.clusterID) {
 		return ""
 	}
 	return "the broker was restored to before the last join of this cluster, and denies slices with addresses that were declared since: join again"
 }
 
-func (m *Membership) report(now state) {
+func (m *Membership) report(current state) {
 	switch {
-	case now.freeze != 0: // logged as a freeze
-	case now.clusterID != "" && now.known:
-		m.Log.Infof("member %q of the clusterset, broker namespace %s", now.clusterID, m.Namespace)
+	case current.freeze != 0: // logged as a freeze
+	case current.clusterID != "" && current.known:
+		m.Log.Infof("member %q of the clusterset, broker namespace %s", current.clusterID, m.Namespace)
 	default:
-		m.Log.Infof("%s", now.detail)
+		m.Log.Infof("%s", current.detail)
 	}
 }
 
-// taken reports whether the Member of this id is another cluster: two would write the same records.
-func (m *Membership) taken(id string) bool {
+// isForeign reports whether the Member of this id is another cluster: two would write the same records.
+func (m *Membership) isForeign(id string) bool {
 	system := m.Member.Namespace(metav1.NamespaceSystem)
 	if system == nil || !m.Broker.Synced() {
 		return false

@@ -49,7 +49,7 @@ func TestEvaluate(t *testing.T) {
 			known: true},
 		{name: "not joined, no member on the broker", given: unjoined(broker.State{Link: true, Membership: broker.Empty}),
 			known: true},
-		{name: "not joined, id of another cluster", given: with(func(e *inputs) { e.joined, e.taken = false, true }),
+		{name: "not joined, id of another cluster", given: with(func(e *inputs) { e.joined, e.foreign = false, true }),
 			known: true},
 		{
 			name:  "both properties gone, as with their CRD, broker disagrees",
@@ -79,7 +79,7 @@ func TestEvaluate(t *testing.T) {
 			e.leaving, e.broker = true,
 				broker.State{}
 		}), known: true},
-		{name: "id of another cluster", given: with(func(e *inputs) { e.taken = true }), id: "east", known: true,
+		{name: "id of another cluster", given: with(func(e *inputs) { e.foreign = true }), id: "east", known: true,
 			freeze: safety.BrokerIdentity, code: reason.ClusterIDTaken},
 		{name: "a copy", given: with(func(e *inputs) { e.original, e.copied = isCopy, "why" }), id: "east", known: true,
 			freeze: safety.BrokerIdentity, code: reason.ClusterCloned},

@@ -120,7 +120,7 @@ func (o *Original) load(ctx context.Context) error {
 	}
 	o.lease = l
 	// A note of this process does not count: the broker may have rejected its heartbeat in favour of another one.
-	if is, _ := o.state(); is != original || broker.HeartbeatOf(l).Stamp > protocol.Stamp(o.Sent.stamp.Load()) {
+	if found, _ := o.state(); found != original || broker.HeartbeatOf(l).Stamp > protocol.Stamp(o.Sent.stamp.Load()) {
 		o.own = max(o.own, o.noted())
 	}
 	// the clock of an earlier process may have been ahead, and the broker may have lost its writes
@@ -136,12 +136,12 @@ func (o *Original) copied() bool {
 	if o.lease == nil {
 		return false
 	}
-	_, is := o.lease.Annotations[wellknown.AnnotationCopy]
-	return is
+	_, found := o.lease.Annotations[wellknown.AnnotationCopy]
+	return found
 }
 
 // state returns the verdict, and a phrase for people. A nil Original counts as original.
-func (o *Original) state() (is verdict, detail string) {
+func (o *Original) state() (found verdict, detail string) {
 	if o == nil {
 		return original, ""
 	}
@@ -150,10 +150,10 @@ func (o *Original) state() (is verdict, detail string) {
 	return o.verdict, o.detail
 }
 
-func (o *Original) decide(is verdict, detail string) {
+func (o *Original) decide(found verdict, detail string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.verdict, o.detail = is, detail
+	o.verdict, o.detail = found, detail
 }
 
 // noted returns the highest stamp that a heartbeat of this cluster has.
@@ -164,18 +164,18 @@ func (o *Original) noted() protocol.Stamp {
 // check reads the heartbeat on the broker if needed. It reports whether this cluster may renew it, and whether the
 // broker was restored.
 func (o *Original) check(ctx context.Context) (may, restored bool, err error) {
-	is, _ := o.state()
-	if is == original && !o.again {
+	found, _ := o.state()
+	if found == original && !o.again {
 		return true, false, nil
 	}
-	is, err = o.look(ctx)
+	found, err = o.look(ctx)
 	if err != nil {
-		if is == undecided {
+		if found == undecided {
 			o.decide(undecided, logging.Line(err))
 		}
 		return false, false, err
 	}
-	return is == original, is == original && o.last.Stamp < max(o.wrote, o.accepted()), nil
+	return found == original, found == original && o.last.Stamp < max(o.wrote, o.accepted()), nil
 }
 
 // accepted returns the noted stamp of the newest heartbeat that the broker has taken; 0 if it has no heartbeat, as
@@ -189,11 +189,11 @@ func (o *Original) accepted() protocol.Stamp {
 }
 
 // look reads the note and the heartbeat, and decides. With an error nothing changes.
-func (o *Original) look(ctx context.Context) (is verdict, err error) {
-	is, _ = o.state()
+func (o *Original) look(ctx context.Context) (found verdict, err error) {
+	found, _ = o.state()
 	noted := o.copied()
 	if err := o.load(ctx); err != nil {
-		return is, err
+		return found, err
 	}
 	switch {
 	case o.copied():
@@ -203,36 +203,36 @@ func (o *Original) look(ctx context.Context) (is verdict, err error) {
 	}
 	stored, err := o.Broker.Heartbeats.Last(ctx)
 	if err != nil {
-		return is, err
+		return found, err
 	}
 	o.last, o.again = stored, false
 	if stored.Ours {
 		o.own = max(o.own, stored.Stamp)
 	}
 	ttl := cmp.Or(stored.TTL, o.TTL, apibroker.MaxHeartbeatTTL)
-	o.sight, is = o.sight.next(o.own, stored.Stamp, ttl, time.Now())
-	o.decide(is, o.describe(is, ttl))
-	switch is {
+	o.sight, found = o.sight.next(o.own, stored.Stamp, ttl, time.Now())
+	o.decide(found, o.describe(found, ttl))
+	switch found {
 	case original:
 		o.own = max(o.own, stored.Stamp)
 	case isCopy:
-		return is, o.write(ctx, func(l *coordinationv1.Lease) {
-			metav1.SetMetaDataAnnotation(&l.ObjectMeta, wellknown.AnnotationCopy, o.describe(is, ttl))
+		return found, o.write(ctx, func(l *coordinationv1.Lease) {
+			metav1.SetMetaDataAnnotation(&l.ObjectMeta, wellknown.AnnotationCopy, o.describe(found, ttl))
 		})
 	}
-	return is, nil
+	return found, nil
 }
 
 // sent records whether the broker accepted a heartbeat. After a failure the next check reads the broker's heartbeat.
-func (o *Original) sent(stamp protocol.Stamp, taken bool) {
-	if o.again = !taken; taken {
+func (o *Original) sent(stamp protocol.Stamp, used bool) {
+	if o.again = !used; used {
 		o.wrote = stamp
 	}
 }
 
 // describe returns one phrase for people, "" for an original.
-func (o *Original) describe(is verdict, ttl time.Duration) string {
-	switch is {
+func (o *Original) describe(found verdict, ttl time.Duration) string {
+	switch found {
 	case lookingOn:
 		return fmt.Sprintf(
 			"the broker has a heartbeat of this cluster that it did not send: it is a copy of a cluster, or its etcd was restored. It goes on at %s unless another cluster renews the heartbeat",

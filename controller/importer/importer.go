@@ -141,25 +141,25 @@ func (i *Importer) Reconcile(ctx context.Context, svc types.NamespacedName) erro
 }
 
 // reconcile is [Importer.Reconcile] with a given membership state.
-func (i *Importer) reconcile(ctx context.Context, svc types.NamespacedName, is identity.Status) error {
+func (i *Importer) reconcile(ctx context.Context, svc types.NamespacedName, status identity.Status) error {
 	switch {
 	case member.IsBrokerNamespace(i.cfg.Member.Namespace(svc.Namespace)):
 		return nil // its objects have our label, too, and belong to the members
 	case i.cfg.Member.Unreadable(svc):
 		i.cfg.Retry(svc, member.UnreadableRetry)
 		return nil
-	case is.ClusterID == "" && !is.Known:
+	case status.ClusterID == "" && !status.Known:
 		return nil
-	case is.ClusterID == "":
+	case status.ClusterID == "":
 		return i.withdraw(ctx, svc)
 	}
-	result, exp, readable := i.cfg.Own.Export(svc, is)
-	own := ownExport{result, exp, is.ClusterID}
+	result, exp, readable := i.cfg.Own.Export(svc, status)
+	own := ownExport{result, exp, status.ClusterID}
 	switch {
 	case !readable:
 		i.cfg.Retry(svc, member.UnreadableRetry)
 		return nil
-	case !is.Known || !i.synced() || i.cfg.Freezes.Suspended(safety.Import) != "":
+	case !status.Known || !i.synced() || i.cfg.Freezes.Suspended(safety.Import) != "":
 		return i.refreshOwn(ctx, svc, own)
 	}
 	return i.follow(ctx, i.reader.read(svc, own))
@@ -170,7 +170,7 @@ func (i *Importer) reconcile(ctx context.Context, svc types.NamespacedName, is i
 func (i *Importer) follow(ctx context.Context, in inputs) error {
 	svc := in.service
 	before := i.planner.limits.contributions(svc)
-	in.follow(i.planner.taken(in, sharesOf(in)))
+	in.follow(i.planner.withoutEmpty(in, sharesOf(in)))
 	p := i.planner.plan(in)
 	p.shares = in.shares
 	if p.again > 0 {
@@ -271,8 +271,8 @@ func (i *Importer) refreshOthers(ctx context.Context, in inputs, p plan, lagging
 		case c.Cluster == in.own.cluster:
 			all = append(all, ownSlices(in.own))
 		case counts && s.unknown:
-			kept := i.planner.current(in, c.Cluster, s.kept)
-			all = append(all, currentSlices{desired.Source{Cluster: c.Cluster, Kept: kept,
+			retained := i.planner.current(in, c.Cluster, s.kept)
+			all = append(all, currentSlices{desired.Source{Cluster: c.Cluster, Kept: retained,
 				LastResort: i.planner.lastResort(in, c.Cluster)}, nil})
 		case !p.accepts(c.Cluster):
 			all = append(all, currentSlices{desired.Source{Cluster: c.Cluster}, nil})

@@ -36,9 +36,9 @@ type inputs struct {
 	properties map[string]string            // ClusterProperties of this cluster, by name
 	families   []corev1.IPFamily            // of the Services with addresses here; empty while unknown
 	silent     liveness.Result
-	has        broker.View
+	broker     broker.View
 	entries    map[string]protocol.Entry // of other clusters with a record, and of imported ones that were not removed
-	// of has, with this cluster's own record; after follow without those that do not count
+	// of broker, with this cluster's own record; after follow without those that do not count
 	records []merge.Record
 	shares  map[string]share // of the other clusters, after follow
 	// reach has the ClusterProperties by which exports reach members, by their ids: those of this cluster are the ones
@@ -82,7 +82,7 @@ func (r reader) read(svc types.NamespacedName, own ownExport) inputs {
 		slices: r.member.ImportedSlices(svc), families: r.member.Families(), silent: r.expiry.Result(),
 	}
 	self := r.broker.Members.Get(r.clusterID)
-	in.has, in.options = r.broker.MergeView(svc, r.options)
+	in.broker, in.options = r.broker.MergeView(svc, r.options)
 	if in.options.VIP == merge.CIDR && member.IsOurs(in.imported) {
 		in.options.VIPs.Has = merge.AddressesOf(in.imported, r.options.VIPNetworks)
 	}
@@ -90,7 +90,7 @@ func (r reader) read(svc types.NamespacedName, own ownExport) inputs {
 	in.options.Reserved = slices.Concat(networksOf(self), r.member.ServiceCIDRs())
 	in.notes = notesOf(in.imported)
 	in.entries = r.entries(in)
-	in.records = r.broker.Replace(in.has.Records, own.Record)
+	in.records = r.broker.Replace(in.broker.Records, own.Record)
 	published := r.published(self)
 	in.properties = r.properties(published)
 	if in.reach = r.broker.Selectable(in.records); in.reach != nil {
@@ -101,7 +101,7 @@ func (r reader) read(svc types.NamespacedName, own ownExport) inputs {
 
 // completeVIPs sets Removed and Taken.
 func (r reader) completeVIPs(svc types.NamespacedName, v *merge.VIPs) {
-	taken := func(ip netip.Addr, by func(other types.NamespacedName) bool) {
+	used := func(ip netip.Addr, by func(other types.NamespacedName) bool) {
 		if slices.ContainsFunc(r.member.ImportsWith(ip), func(other types.NamespacedName) bool {
 			return other != svc && by(other)
 		}) {
@@ -110,11 +110,11 @@ func (r reader) completeVIPs(svc types.NamespacedName, v *merge.VIPs) {
 	}
 	v.Removed = r.broker.Members.RemovedAmong(v.Has)
 	for _, a := range v.Has {
-		taken(a.IP, func(other types.NamespacedName) bool { return other.String() < svc.String() })
+		used(a.IP, func(other types.NamespacedName) bool { return other.String() < svc.String() })
 	}
 	for _, c := range v.Claims {
 		if !slices.ContainsFunc(v.Has, func(a merge.Address) bool { return a.IP == c.IP }) {
-			taken(c.IP, func(types.NamespacedName) bool { return true })
+			used(c.IP, func(types.NamespacedName) bool { return true })
 		}
 	}
 }
@@ -122,7 +122,7 @@ func (r reader) completeVIPs(svc types.NamespacedName, v *merge.VIPs) {
 // entries returns the service's entries in the inventories.
 func (r reader) entries(in inputs) map[string]protocol.Entry {
 	entries := make(map[string]protocol.Entry)
-	for cluster, m := range in.has.Members {
+	for cluster, m := range in.broker.Members {
 		entries[cluster] = r.broker.Entry(m, in.service)
 	}
 	for _, cluster := range importedFrom(in.imported, in.notes) {

@@ -41,7 +41,7 @@ type limits struct {
 	mu          sync.Mutex
 	held        map[types.NamespacedName]map[string]contribution // by service and cluster
 	total       usage
-	of          map[string]usage         // by cluster
+	byCluster   map[string]usage         // by cluster
 	inNamespace map[clusterNamespace]int // cluster IPs
 	turns       map[string]*turns        // by cluster
 }
@@ -65,7 +65,7 @@ func newLimits(m *member.Cluster, clusterID string, members func() int, records 
 	l := &limits{
 		services: apibroker.MaxImports, endpoints: apibroker.MaxImportedEndpoints, ofService: apibroker.MaxServiceEndpoints,
 		addresses: func() int { return addressLimit(m.ServiceCIDRs()) }, members: members, records: records,
-		held: make(map[types.NamespacedName]map[string]contribution), of: make(map[string]usage),
+		held: make(map[types.NamespacedName]map[string]contribution), byCluster: make(map[string]usage),
 		inNamespace: make(map[clusterNamespace]int),
 		turns:       make(map[string]*turns),
 	}
@@ -120,8 +120,8 @@ func (l *limits) turn(svc types.NamespacedName, cluster string, imported bool, n
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	giveBack = func() {}
-	is, known := l.held[svc][cluster]
-	if begins := !imported && (!known || is.imported); begins {
+	current, known := l.held[svc][cluster]
+	if begins := !imported && (!known || current.imported); begins {
 		t := l.turns[cluster]
 		if t == nil {
 			t = &turns{}
@@ -133,12 +133,12 @@ func (l *limits) turn(svc types.NamespacedName, cluster string, imported bool, n
 		giveBack = func() {
 			l.mu.Lock()
 			defer l.mu.Unlock()
-			t.taken--
+			t.used--
 		}
 	}
 	if known {
-		is.imported = imported
-		l.set(svc, cluster, is)
+		current.imported = imported
+		l.set(svc, cluster, current)
 	}
 	return 0, giveBack
 }
@@ -148,8 +148,8 @@ func (l *limits) turn(svc types.NamespacedName, cluster string, imported bool, n
 func (l *limits) admit(svc types.NamespacedName, cluster string, hasAddress, needsAddress bool) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	is, known := l.held[svc][cluster]
-	own := l.of[cluster]
+	current, known := l.held[svc][cluster]
+	own := l.byCluster[cluster]
 	others := l.total.services
 	if len(l.held[svc]) > 0 {
 		others-- // the import exists
@@ -167,8 +167,8 @@ func (l *limits) admit(svc types.NamespacedName, cluster string, hasAddress, nee
 				l.total.addresses, own.addresses, inNamespace, svc.Namespace, limit)
 		}
 	}
-	is.address = hasAddress || needsAddress
-	l.set(svc, cluster, is)
+	current.address = hasAddress || needsAddress
+	l.set(svc, cluster, current)
 	return ""
 }
 
@@ -178,16 +178,16 @@ func (l *limits) fit(svc types.NamespacedName, cluster string, all []*discoveryv
 	rejected []*discoveryv1.EndpointSlice) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	is := l.held[svc][cluster]
-	was := is.endpoints // existing imports stay
-	is.endpoints = 0
-	l.set(svc, cluster, is)
+	after := l.held[svc][cluster]
+	before := after.endpoints // existing imports stay
+	after.endpoints = 0
+	l.set(svc, cluster, after)
 	var ofService int
 	for _, c := range l.held[svc] {
 		ofService += c.endpoints
 	}
 	within := func(n int) bool {
-		return n <= was || l.fits(l.endpoints, l.of[cluster].endpoints, l.total.endpoints, n) &&
+		return n <= before || l.fits(l.endpoints, l.byCluster[cluster].endpoints, l.total.endpoints, n) &&
 			l.fits(l.ofService, 0, ofService, n)
 	}
 	var sum int
@@ -195,23 +195,23 @@ func (l *limits) fit(svc types.NamespacedName, cluster string, all []*discoveryv
 		sum += len(s.Endpoints)
 	}
 	if within(sum) {
-		is.endpoints = sum
-		l.set(svc, cluster, is)
+		after.endpoints = sum
+		l.set(svc, cluster, after)
 		return all, nil
 	}
 	oldestFirst := slices.SortedStableFunc(slices.Values(all), func(a, b *discoveryv1.EndpointSlice) int {
 		return a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
 	})
 	for _, s := range oldestFirst {
-		n := is.endpoints + len(s.Endpoints)
+		n := after.endpoints + len(s.Endpoints)
 		if !within(n) {
 			rejected = append(rejected, s)
 			continue
 		}
 		fits = append(fits, s)
-		is.endpoints = n
+		after.endpoints = n
 	}
-	l.set(svc, cluster, is)
+	l.set(svc, cluster, after)
 	slices.SortFunc(fits, func(a, b *discoveryv1.EndpointSlice) int { return cmp.Compare(a.Name, b.Name) })
 	return fits, rejected
 }
@@ -228,13 +228,13 @@ func (l *limits) contributions(svc types.NamespacedName) map[string]contribution
 func (l *limits) keep(svc types.NamespacedName, before map[string]contribution) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for cluster, was := range before {
-		is, ok := l.held[svc][cluster]
+	for cluster, previous := range before {
+		after, ok := l.held[svc][cluster]
 		if !ok {
-			is.imported = was.imported
+			after.imported = previous.imported
 		}
-		l.set(svc, cluster, contribution{endpoints: max(was.endpoints, is.endpoints), address: was.address ||
-			is.address, imported: is.imported})
+		l.set(svc, cluster, contribution{endpoints: max(previous.endpoints, after.endpoints), address: previous.address ||
+			after.address, imported: after.imported})
 	}
 }
 
@@ -273,7 +273,7 @@ func (l *limits) remove(svc types.NamespacedName, cluster string) {
 
 // count adds sign times what c is to the sums; the service has only its other contributions.
 func (l *limits) count(svc types.NamespacedName, cluster string, c contribution, sign int) {
-	own := l.of[cluster]
+	own := l.byCluster[cluster]
 	own.services += sign
 	own.endpoints += sign * c.endpoints
 	l.total.endpoints += sign * c.endpoints
@@ -287,8 +287,8 @@ func (l *limits) count(svc types.NamespacedName, cluster string, c contribution,
 			l.total.addresses += sign
 		}
 	}
-	if l.of[cluster] = own; own == (usage{}) {
-		delete(l.of, cluster)
+	if l.byCluster[cluster] = own; own == (usage{}) {
+		delete(l.byCluster, cluster)
 	}
 	if in := (clusterNamespace{cluster, svc.Namespace}); l.inNamespace[in] == 0 {
 		delete(l.inNamespace, in)

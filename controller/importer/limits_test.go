@@ -26,7 +26,7 @@ func emptyLimits(services, endpoints, ofService, addresses, members int) *limits
 		services: services, endpoints: endpoints, ofService: ofService,
 		addresses: func() int { return addresses }, members: func() int { return members },
 		records: func(string) int { return 0 },
-		held:    make(map[types.NamespacedName]map[string]contribution), of: make(map[string]usage),
+		held:    make(map[types.NamespacedName]map[string]contribution), byCluster: make(map[string]usage),
 		inNamespace: make(map[clusterNamespace]int),
 		turns:       make(map[string]*turns),
 	}
@@ -192,12 +192,12 @@ func TestLimitsCount(t *testing.T) {
 				counted.set(svc, cluster, c)
 			}
 		}
-		if counted.total != l.total || !reflect.DeepEqual(counted.of, l.of) ||
+		if counted.total != l.total || !reflect.DeepEqual(counted.byCluster, l.byCluster) ||
 			!reflect.DeepEqual(counted.inNamespace, l.inNamespace) {
-			t.Fatalf("step %d: counted %+v %v %v, want %+v %v %v", step, l.total, l.of, l.inNamespace, counted.total,
-				counted.of, counted.inNamespace)
+			t.Fatalf("step %d: counted %+v %v %v, want %+v %v %v", step, l.total, l.byCluster, l.inNamespace, counted.total,
+				counted.byCluster, counted.inNamespace)
 		}
-		for cluster, own := range l.of {
+		for cluster, own := range l.byCluster {
 			if own.services > 10 || own.endpoints > 30 {
 				t.Fatalf("step %d: %s has %+v, want at most half of 20 services and 60 endpoints", step, cluster, own)
 			}

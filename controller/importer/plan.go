@@ -92,42 +92,42 @@ func (p planner) plan(in inputs) plan {
 	in.options.VIPs = in.options.VIPs.Accepted(in.namespace)
 	seen := merge.Seen(in.records, p.clusterID, in.reach[p.clusterID])
 	all := merge.Merge(in.service, seen, in.options)
-	made := plan{result: all, conflicts: all.Conflicts, exporters: exportersOf(all.Members), rejected: all.Rejected}
+	out := plan{result: all, conflicts: all.Conflicts, exporters: exportersOf(all.Members), rejected: all.Rejected}
 	if in.reach != nil && in.own.Record != nil {
-		made.conflicts = merge.ConflictsOf(in.service, p.clusterID, in.records, in.reach, in.options)
+		out.conflicts = merge.ConflictsOf(in.service, p.clusterID, in.records, in.reach, in.options)
 	}
-	switch made.records, made.again = p.acceptedRecords(in, seen, &made.rejected); {
-	case len(made.records) == 0:
-		made.result = merge.Result{}
-	case len(made.records) < len(seen):
-		made.result = merge.Merge(in.service, made.records, in.options)
+	switch out.records, out.again = p.acceptedRecords(in, seen, &out.rejected); {
+	case len(out.records) == 0:
+		out.result = merge.Result{}
+	case len(out.records) < len(seen):
+		out.result = merge.Merge(in.service, out.records, in.options)
 	}
-	made.wanted = slices.ContainsFunc(made.records, func(r merge.Record) bool {
-		return r.Cluster == made.result.Oldest && r.Spec.VIP != nil && r.Spec.VIP.Wanted
+	out.wanted = slices.ContainsFunc(out.records, func(r merge.Record) bool {
+		return r.Cluster == out.result.Oldest && r.Spec.VIP != nil && r.Spec.VIP.Wanted
 	})
-	made.result = untilAllocated(in, made)
-	if made.prefers = p.preferencesOf(in, made.result, &made.rejected); made.result.Import != nil {
-		made.prefers.annotate(made.result.Import)
-		p.distribute(in, &made)
+	out.result = untilAllocated(in, out)
+	if out.prefers = p.preferencesOf(in, out.result, &out.rejected); out.result.Import != nil {
+		out.prefers.annotate(out.result.Import)
+		p.distribute(in, &out)
 	}
-	made.cluster = desired.Cluster{Sources: p.sources(in, made.result, &made.rejected), Families: in.families}
+	out.cluster = desired.Cluster{Sources: p.sources(in, out.result, &out.rejected), Families: in.families}
 	if len(in.families) == 0 { // the API server decides
-		made.cluster.Families = []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
+		out.cluster.Families = []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
 	}
-	return made
+	return out
 }
 
 // untilAllocated returns the result of a plan. A plan that waits for its first clusterset IP becomes one with the
 // derived Service that has the addresses of the import.
-func untilAllocated(in inputs, made plan) merge.Result {
-	if !made.wanted || !keepsDerived(in, made.result) {
-		return made.result
+func untilAllocated(in inputs, out plan) merge.Result {
+	if !out.wanted || !keepsDerived(in, out.result) {
+		return out.result
 	}
 	o := in.options
 	o.VIP = merge.Derived
-	kept := merge.Merge(in.service, made.records, o)
-	metav1.SetMetaDataAnnotation(&kept.Import.ObjectMeta, apibroker.AnnotationUseVIP, "true")
-	return kept
+	retained := merge.Merge(in.service, out.records, o)
+	metav1.SetMetaDataAnnotation(&retained.Import.ObjectMeta, apibroker.AnnotationUseVIP, "true")
+	return retained
 }
 
 // keepsDerived reports whether r, which was merged with "vip cidr", has no clusterset IP yet while the import has the
@@ -186,14 +186,14 @@ func (p planner) preferencesOf(in inputs, r merge.Result, rejected *[]merge.Reje
 }
 
 // distribute gives the import of a plan its traffic distribution.
-func (p planner) distribute(in inputs, made *plan) {
-	spec := &made.result.Import.Spec
+func (p planner) distribute(in inputs, out *plan) {
+	spec := &out.result.Import.Spec
 	if !p.exportedAffinity {
 		spec.TrafficDistribution = nil
 	}
 	var err error
 	if spec.TrafficDistribution, err = distributionOf(in.namespace, spec.TrafficDistribution); err != nil {
-		made.rejected = append(made.rejected, ofNamespace(in.namespace, merge.BadDistribution, err.Error()))
+		out.rejected = append(out.rejected, ofNamespace(in.namespace, merge.BadDistribution, err.Error()))
 	}
 }
 
@@ -212,7 +212,7 @@ func (p planner) selectable(in inputs, r merge.Result) map[string]map[string]str
 			clusters[m.Cluster] = in.properties
 		default:
 			clusters[m.Cluster] = nil
-			if other := in.has.Members[m.Cluster]; other != nil {
+			if other := in.broker.Members[m.Cluster]; other != nil {
 				clusters[m.Cluster], _ = other.Status.ValidProperties() // the broker's watch reports the others
 			}
 		}
@@ -263,10 +263,10 @@ func (p planner) takes(in inputs, cluster string) (bool, merge.Rejection) {
 	return false, merge.Rejection{}
 }
 
-// taken drops unknown shares that would freeze the import for nothing: those of clusters that the namespace no longer
-// accepts, and, if others export the service, those of clusters without any endpoint that counts. Known shares are
-// rejected by their records.
-func (p planner) taken(in inputs, shares map[string]share) map[string]share {
+// withoutEmpty drops unknown shares that would freeze the import for nothing: those of clusters that the namespace no
+// longer accepts, and, if others export the service, those of clusters without any endpoint that counts. Known shares
+// are rejected by their records.
+func (p planner) withoutEmpty(in inputs, shares map[string]share) map[string]share {
 	others := in.own.Record != nil
 	for _, s := range shares {
 		others = others || !s.unknown
@@ -285,10 +285,10 @@ func (p planner) beyondLimit(in inputs, r merge.Record) (merge.Rejection, time.D
 	if wait > 0 {
 		return merge.Rejection{Reason: merge.BeyondLimit, Detail: "its exports begin too often: it is imported later"}, wait
 	}
-	has := in.derived != nil && desired.IsDerived(in.derived)
+	found := in.derived != nil && desired.IsDerived(in.derived)
 	makes := in.options.VIP == merge.Derived || in.options.VIP == merge.CIDR &&
 		in.options.VIPs.Give(in.options.Reserved, r.Spec.VIP != nil && r.Spec.VIP.Wanted)
-	why := p.limits.admit(in.service, r.Cluster, has, !has && makes && r.Spec.Type == v1alpha1.ClusterSetIP)
+	why := p.limits.admit(in.service, r.Cluster, found, !found && makes && r.Spec.Type == v1alpha1.ClusterSetIP)
 	if why == "" {
 		return merge.Rejection{}, 0
 	}
@@ -307,10 +307,10 @@ func (p planner) sources(in inputs, r merge.Result, rejected *[]merge.Rejection)
 			sources = append(sources, desired.Source{Cluster: m.Cluster, Slices: in.own.Local, Local: true})
 			continue
 		}
-		of, kept := p.slicesOf(in, m.Cluster, rejected)
+		all, retained := p.slicesOf(in, m.Cluster, rejected)
 		sources = append(sources, desired.Source{
-			Cluster: m.Cluster, Slices: of, Kept: kept, From: int64(in.shares[m.Cluster].noted.From),
-			Declared: networksOf(in.has.Members[m.Cluster]), Reserved: in.options.Reserved,
+			Cluster: m.Cluster, Slices: all, Kept: retained, From: int64(in.shares[m.Cluster].noted.From),
+			Declared: networksOf(in.broker.Members[m.Cluster]), Reserved: in.options.Reserved,
 			LastResort: p.lastResort(in, m.Cluster),
 		})
 	}
@@ -319,8 +319,8 @@ func (p planner) sources(in inputs, r merge.Result, rejected *[]merge.Rejection)
 
 // slicesOf returns the slices of another cluster that fit the limits, and the imported slices that stay. Endpoints of a
 // silent cluster keep their place within the limits, also over a restart.
-func (p planner) slicesOf(in inputs, cluster string, rejected *[]merge.Rejection) (of,
-	kept []*discoveryv1.EndpointSlice) {
+func (p planner) slicesOf(in inputs, cluster string, rejected *[]merge.Rejection) (all,
+	retained []*discoveryv1.EndpointSlice) {
 	s := in.shares[cluster]
 	fit, beyond := p.limits.fit(in.service, cluster, slices.Concat(s.slices, s.kept))
 	for _, s := range beyond {
@@ -332,12 +332,12 @@ func (p planner) slicesOf(in inputs, cluster string, rejected *[]merge.Rejection
 	}
 	for _, e := range p.current(in, cluster, fit) {
 		if desired.IsImported(e) {
-			kept = append(kept, e)
+			retained = append(retained, e)
 		} else {
-			of = append(of, e)
+			all = append(all, e)
 		}
 	}
-	return of, kept
+	return all, retained
 }
 
 // current drops the slices of a cluster that no longer count, because it is silent or behind with the service.

@@ -20,7 +20,7 @@ import (
 //
 // The condition has no observedGeneration: only we write the spec, so with one each change of the spec would be two
 // writes.
-func readiness(p plan, o desired.Objects, taken []string, failure error) metav1.Condition {
+func readiness(p plan, o desired.Objects, used []string, failure error) metav1.Condition {
 	spec := &o.Import.Spec
 	pending := func(format string, args ...any) metav1.Condition {
 		return notReady(mcsv1beta1.ServiceImportReasonPending, fmt.Sprintf(format, args...))
@@ -30,8 +30,8 @@ func readiness(p plan, o desired.Objects, taken []string, failure error) metav1.
 		return notReady(mcsv1beta1.ServiceImportReasonIPFamilyNotSupported,
 			fmt.Sprintf("The service has %s, and this cluster has %s.",
 				familyText(p.result.Import.Spec.IPFamilies), familyText(p.cluster.Families)))
-	case len(taken) > 0:
-		return pending("Waiting for a name that is taken by an object which is not ours: %s.", strings.Join(taken, ", "))
+	case len(used) > 0:
+		return pending("Waiting for a name that is taken by an object which is not ours: %s.", strings.Join(used, ", "))
 	case failure != nil && !p.result.Routed():
 		return pending("Waiting for the derived Service: %s.", whyFailed(failure))
 	case len(spec.Ports) == 0 && spec.Type == mcsv1beta1.ClusterSetIP:

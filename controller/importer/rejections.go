@@ -68,17 +68,17 @@ func codeOf(r merge.Rejection) reason.Code {
 func (rs *Rejections) first(r merge.Rejection) (first, last bool) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
-	key, of := rejected{object: r.Object, reason: r.Reason}, rs.logged[r.Cluster]
+	key, all := rejected{object: r.Object, reason: r.Reason}, rs.logged[r.Cluster]
 	if r.Cluster == merge.Local {
 		key.detail = r.Detail
 	}
-	if _, logged := of[key]; logged || len(of) >= maxNamed {
+	if _, logged := all[key]; logged || len(all) >= maxNamed {
 		return false, false
 	}
-	if of == nil {
-		of = make(map[rejected]struct{})
-		rs.logged[r.Cluster] = of
+	if all == nil {
+		all = make(map[rejected]struct{})
+		rs.logged[r.Cluster] = all
 	}
-	of[key] = struct{}{}
-	return true, len(of) == maxNamed
+	all[key] = struct{}{}
+	return true, len(all) == maxNamed
 }

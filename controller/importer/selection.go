@@ -82,8 +82,8 @@ func (p preferences) consumer(imp *mcsv1beta1.ServiceImport, s *corev1.Service) 
 type choices struct {
 	hold time.Duration // how long an earlier rank must have had an endpoint before it is used again
 
-	mu sync.Mutex
-	of map[types.NamespacedName]choice
+	mu        sync.Mutex
+	byService map[types.NamespacedName]choice
 }
 
 // A choice is what one service uses. It never changes.
@@ -126,10 +126,10 @@ type Selection struct {
 // all returns the selections, sorted.
 func (cs *choices) all() []Selection {
 	cs.mu.Lock()
-	of := maps.Clone(cs.of)
+	set := maps.Clone(cs.byService)
 	cs.mu.Unlock()
 	var all []Selection
-	for svc, c := range of {
+	for svc, c := range set {
 		for key, p := range c.ports {
 			name := "all"
 			if key != (desired.Port{}) {
@@ -145,13 +145,13 @@ func (cs *choices) all() []Selection {
 }
 
 func newChoices(hold time.Duration) *choices {
-	return &choices{hold: hold, of: make(map[types.NamespacedName]choice)}
+	return &choices{hold: hold, byService: make(map[types.NamespacedName]choice)}
 }
 
 func (cs *choices) get(svc types.NamespacedName) choice {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
-	return cs.of[svc]
+	return cs.byService[svc]
 }
 
 // set remembers c; the zero value forgets the service.
@@ -159,39 +159,39 @@ func (cs *choices) set(svc types.NamespacedName, c choice) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	if c.ports == nil {
-		delete(cs.of, svc)
+		delete(cs.byService, svc)
 		return
 	}
-	cs.of[svc] = c
+	cs.byService[svc] = c
 }
 
 // choose decides which clusters are in use, for proxies port by port. It hides the rest in desired: slices without a
 // port in use as a whole, and unused ports of the others. now is the existing state. It returns the time after which to
 // choose again, or 0.
 func (cs *choices) choose(svc types.NamespacedName, p preferences, c consumer, wanted []*discoveryv1.EndpointSlice,
-	now desired.Objects) time.Duration {
-	was := cs.get(svc)
-	if was.selectors != p.selectors {
-		was = choice{}
+	current desired.Objects) time.Duration {
+	before := cs.get(svc)
+	if before.selectors != p.selectors {
+		before = choice{}
 	}
-	resumes := was.ports == nil && writtenPreferences(now.Import).selectors == p.selectors
+	resumes := before.ports == nil && writtenPreferences(current.Import).selectors == p.selectors
 	next := choice{p.selectors, make(map[desired.Port]portChoice)}
 	at := time.Now()
 	used := make(map[desired.Port][]string)
 	var wait time.Duration
 	for _, key := range c.ports(wanted) {
-		has := func(e *discoveryv1.EndpointSlice) bool { return key == desired.Port{} || desired.HasPort(e, key) }
-		ranks := p.results.Ranks(clustersOf(wanted, has))
-		last, known := was.ports[key]
+		present := func(e *discoveryv1.EndpointSlice) bool { return key == desired.Port{} || desired.HasPort(e, key) }
+		ranks := p.results.Ranks(clustersOf(wanted, present))
+		last, known := before.ports[key]
 		if !known && resumes {
-			last = resume(ranks, clustersOf(now.Slices, func(e *discoveryv1.EndpointSlice) bool {
-				return has(e) && !desired.IsHidden(e)
+			last = resume(ranks, clustersOf(current.Slices, func(e *discoveryv1.EndpointSlice) bool {
+				return present(e) && !desired.IsHidden(e)
 			}))
 		}
-		eligible := c.eligible(wanted, has)
-		f, left := last.Next(ranks, eligible, at, cs.hold)
-		if left > 0 && (wait == 0 || left < wait) {
-			wait = left
+		eligible := c.eligible(wanted, present)
+		f, remaining := last.Next(ranks, eligible, at, cs.hold)
+		if remaining > 0 && (wait == 0 || remaining < wait) {
+			wait = remaining
 		}
 		used[key] = ranks.Clusters(f.Used())
 		next.ports[key] = portChoice{f, len(ranks), used[key], last.sinceOf(used[key], at)}
@@ -215,8 +215,8 @@ func hideWhole(e *discoveryv1.EndpointSlice, used []string) {
 }
 
 // resume returns the choice of a port when a controller starts, by the clusters that are shown.
-func resume(ranks selection.Ranks, shown []string) portChoice {
-	c := portChoice{Failover: selection.Resume(ranks, shown)}
+func resume(ranks selection.Ranks, visible []string) portChoice {
+	c := portChoice{Failover: selection.Resume(ranks, visible)}
 	if used := c.Used(); used >= 0 {
 		c.clusters = ranks.Clusters(used)
 	}
@@ -247,10 +247,10 @@ func hide(e *discoveryv1.EndpointSlice, used map[desired.Port][]string) {
 // eligible returns the clusters that can be used, of those that have such a slice: with an endpoint that is ready. If
 // no endpoint is, proxies also take endpoints that terminate and still serve; so a cluster that is drained is left
 // while its Pods still accept connections.
-func (c consumer) eligible(all []*discoveryv1.EndpointSlice, has func(*discoveryv1.EndpointSlice) bool) []string {
+func (c consumer) eligible(all []*discoveryv1.EndpointSlice, present func(*discoveryv1.EndpointSlice) bool) []string {
 	with := func(counts func(discoveryv1.EndpointConditions) bool) []string {
 		return clustersOf(all, func(e *discoveryv1.EndpointSlice) bool {
-			return has(e) && slices.ContainsFunc(e.Endpoints, func(ep discoveryv1.Endpoint) bool {
+			return present(e) && slices.ContainsFunc(e.Endpoints, func(ep discoveryv1.Endpoint) bool {
 				return counts(ep.Conditions)
 			})
 		})
@@ -263,8 +263,8 @@ func (c consumer) eligible(all []*discoveryv1.EndpointSlice, has func(*discovery
 }
 
 // isDrained reports whether an endpoint terminates and still serves.
-func isDrained(is discoveryv1.EndpointConditions) bool {
-	return is.Serving != nil && *is.Serving && is.Terminating != nil && *is.Terminating
+func isDrained(current discoveryv1.EndpointConditions) bool {
+	return current.Serving != nil && *current.Serving && current.Terminating != nil && *current.Terminating
 }
 
 // ports returns what the consumer decides by itself: the ports of slices, each once.

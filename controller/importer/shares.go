@@ -21,7 +21,7 @@ func sharesOf(in inputs) map[string]share {
 	for cluster, entry := range in.entries {
 		noted := protocol.Noted{}
 		imported := make(map[string]*discoveryv1.EndpointSlice)
-		if note, has := in.notes[cluster]; has || hasCluster(in.imported, cluster) {
+		if note, found := in.notes[cluster]; found || hasCluster(in.imported, cluster) {
 			noted = note.noted()
 			for _, e := range in.slices {
 				if e.Labels[mcsv1beta1.LabelSourceCluster] == cluster {
@@ -44,10 +44,10 @@ func sharesOf(in inputs) map[string]share {
 func shareOf(in inputs, cluster string, entry protocol.Entry, noted protocol.Noted,
 	imported map[string]*discoveryv1.EndpointSlice) share {
 	svc := protocol.Restore(noted)
-	record := recordIn(in.has.Records, cluster)
+	record := recordIn(in.broker.Records, cluster)
 	onBroker := make(map[string]*discoveryv1.EndpointSlice)
 	var found []protocol.Slice
-	for _, e := range in.has.Slices[cluster] {
+	for _, e := range in.broker.Slices[cluster] {
 		s := protocol.Slice{Name: apibroker.SliceHash(e.Name), Stamp: broker.StampOf(e),
 			UID: types.UID(e.Annotations[apibroker.AnnotationExportUID])}
 		onBroker[s.Name], found = e, append(found, s)
@@ -113,10 +113,10 @@ func newNotes(clusters []mcsv1beta1.ClusterStatus, shares map[string]share, old 
 		}
 	}
 	enough = maps.Clone(all)
-	for cluster, is := range all {
-		if was, ok := old[cluster]; ok && was.Export == is.Export && was.From == is.From &&
-			(was.Listed != 0 || is.Listed == 0) && !shares[cluster].due {
-			enough[cluster] = was
+	for cluster, after := range all {
+		if before, ok := old[cluster]; ok && before.Export == after.Export && before.From == after.From &&
+			(before.Listed != 0 || after.Listed == 0) && !shares[cluster].due {
+			enough[cluster] = before
 		}
 	}
 	return all, enough

@@ -21,7 +21,7 @@ const (
 
 // turns limits the new exports of one member. The zero value is ready to use.
 type turns struct {
-	taken   float64 // less one for each turnPeriod until at
+	used    float64 // less one for each turnPeriod until at
 	at      time.Time
 	free    int                                // how many are given without waiting
 	waiting map[string][]string                // names in each namespace, the oldest first
@@ -35,7 +35,7 @@ func (t *turns) wait(svc types.NamespacedName, records func() int, now time.Time
 	if passed := now.Sub(t.at); t.free == 0 || passed >= turnPeriod {
 		t.at, t.free = now, turnBurst+2*records()
 		// It may have ended most of its exports.
-		t.taken = min(max(0, t.taken-passed.Seconds()/turnPeriod.Seconds()), float64(t.free))
+		t.used = min(max(0, t.used-passed.Seconds()/turnPeriod.Seconds()), float64(t.free))
 		maps.DeleteFunc(t.given, func(_ types.NamespacedName, at time.Time) bool { return now.Sub(at) > maxGiven })
 	}
 	for t.any() && len(t.next) > 0 {
@@ -47,7 +47,7 @@ func (t *turns) wait(svc types.NamespacedName, records func() int, now time.Time
 		delete(t.given, svc)
 		return 0
 	case t.any():
-		t.taken++
+		t.used++
 		return 0
 	}
 	names := t.waiting[svc.Namespace]
@@ -65,7 +65,7 @@ func (t *turns) wait(svc types.NamespacedName, records func() int, now time.Time
 }
 
 // any reports whether there is a turn.
-func (t *turns) any() bool { return t.taken+1 <= float64(t.free) }
+func (t *turns) any() bool { return t.used+1 <= float64(t.free) }
 
 // give gives a turn to the export that waits for the next one.
 func (t *turns) give(now time.Time) {
@@ -79,7 +79,7 @@ func (t *turns) give(now time.Time) {
 		t.given = make(map[types.NamespacedName]time.Time)
 	}
 	t.given[types.NamespacedName{Namespace: ns, Name: names[0]}] = now
-	t.taken++
+	t.used++
 }
 
 func (t *turns) setWaiting(namespace string, names []string) {

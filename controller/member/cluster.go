@@ -85,7 +85,7 @@ type Cluster struct {
 	slices       *apiserver.Overlay[*discoveryv1.EndpointSlice]
 	properties   *apiserver.Overlay[apiserver.Object]          // of the served version
 	serviceCIDRs *apiserver.Overlay[*networkingv1.ServiceCIDR] // nil if the kind is not served
-	kept         *keptExports
+	former       *keptExports
 	keptProps    *keptProperties
 
 	followed map[reflect.Type]followed
@@ -126,7 +126,7 @@ func New(cfg Config) (*Cluster, error) {
 	}
 	c := &Cluster{
 		client: client, cidrs: cfg.ServiceCIDRs, aboutAlpha: cfg.Kinds.AboutAlpha, followed: make(map[reflect.Type]followed),
-		rejected: cfg.Rejected, barrier: cfg.Barrier, kept: newKeptExports(cfg.Log),
+		rejected: cfg.Rejected, barrier: cfg.Barrier, former: newKeptExports(cfg.Log),
 		keptProps: newKeptProperties(),
 	}
 	c.barrier = cmp.Or(c.barrier, &logging.Barrier{})
@@ -138,7 +138,7 @@ func New(cfg Config) (*Cluster, error) {
 	c.namespaces = follow(c, &corev1.Namespace{}, nil)
 	c.services = follow(c, &corev1.Service{}, nil)
 	c.exports = follow(c, &mcsv1beta1.ServiceExport{}, nil)
-	if _, err := c.kindOf(&mcsv1beta1.ServiceExport{}).informer.AddEventHandler(c.kept.handler()); err != nil {
+	if _, err := c.kindOf(&mcsv1beta1.ServiceExport{}).informer.AddEventHandler(c.former.handler()); err != nil {
 		return nil, fmt.Errorf("member: handler of ServiceExport: %w", err)
 	}
 	c.imports = follow(c, &mcsv1beta1.ServiceImport{}, cache.Indexers{indexDerived: index(derivedKeys),
@@ -183,7 +183,7 @@ func (c *Cluster) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return c.set.Run(ctx) })
 	g.Go(func() error {
-		c.kept.run(ctx, c.kindOf(&mcsv1beta1.ServiceExport{}).informer.HasSynced,
+		c.former.run(ctx, c.kindOf(&mcsv1beta1.ServiceExport{}).informer.HasSynced,
 			func(ctx context.Context) (*unstructured.Unstructured, error) {
 				return c.client.Definition(ctx, mcsv1beta1.ServiceExportFullName)
 			}, func(svc types.NamespacedName) bool { return c.Service(svc) != nil })
@@ -311,21 +311,21 @@ func (c *Cluster) Derived(svc types.NamespacedName) *corev1.Service {
 
 // Export returns the ServiceExport, also a deleted one that has not ended, or nil.
 func (c *Cluster) Export(svc types.NamespacedName) *mcsv1beta1.ServiceExport {
-	return c.kept.beside(svc.String(), c.exports.Get)
+	return c.former.orFormer(svc.String(), c.exports.Get)
 }
 
 // ExportGoesOn reports whether the export of a service, created at a time, goes on without a ServiceExport: it went
 // with an earlier CRD, so that its user has not ended it, or that is not known yet.
 func (c *Cluster) ExportGoesOn(svc types.NamespacedName, created time.Time) bool {
-	return c.kept.goesOn(svc.String(), created)
+	return c.former.goesOn(svc.String(), created)
 }
 
 // ExportsKnown reports whether all exports of this cluster are known: ServiceExports were listed, and their CRD was
 // read after that.
-func (c *Cluster) ExportsKnown() bool { return c.kept.known() }
+func (c *Cluster) ExportsKnown() bool { return c.former.known() }
 
 // WithheldExports is the number of deleted ServiceExports that have not ended.
-func (c *Cluster) WithheldExports() int { return c.kept.waiting() }
+func (c *Cluster) WithheldExports() int { return c.former.waiting() }
 
 // Import returns the ServiceImport, whether we manage it or not; nil if it does not exist.
 func (c *Cluster) Import(svc types.NamespacedName) *mcsv1beta1.ServiceImport {
@@ -362,9 +362,9 @@ func (c *Cluster) ImportedSlices(svc types.NamespacedName) []*discoveryv1.Endpoi
 	derived := desired.DerivedName(svc.Namespace, svc.Name)
 	ours := c.slices.ByIndex(indexImported, svc.Namespace+"/"+derived)
 	labelled := slices.DeleteFunc(c.slices.ByIndex(indexImported, svc.String()), func(e *discoveryv1.EndpointSlice) bool {
-		made := e.Labels[discoveryv1.LabelServiceName]
-		return isOurSlice(e) && (made == derived || importOfSlice(e) != svc.Name ||
-			len(c.imports.ByIndex(indexDerived, svc.Namespace+"/"+made)) > 0)
+		out := e.Labels[discoveryv1.LabelServiceName]
+		return isOurSlice(e) && (out == derived || importOfSlice(e) != svc.Name ||
+			len(c.imports.ByIndex(indexDerived, svc.Namespace+"/"+out)) > 0)
 	})
 	all := slices.Concat(ours, labelled)
 	slices.SortFunc(all, func(a, b *discoveryv1.EndpointSlice) int { return strings.Compare(a.Name, b.Name) })
@@ -396,7 +396,7 @@ func (c *Cluster) UnreadableProperties() (names []string) {
 // [keptProperties].
 func (c *Cluster) Properties() []*aboutv1beta1.ClusterProperty {
 	var all []*aboutv1beta1.ClusterProperty
-	for _, o := range c.keptProps.beside(c.properties.List) {
+	for _, o := range c.keptProps.orFormer(c.properties.List) {
 		all = append(all, asBeta(o))
 	}
 	slices.SortFunc(all, func(a, b *aboutv1beta1.ClusterProperty) int { return cmp.Compare(a.Name, b.Name) })
@@ -426,7 +426,7 @@ func (c *Cluster) NewProperty(name, value string) apiserver.Object {
 
 // Exports returns the keys of all that [Cluster.Export] returns, sorted.
 func (c *Cluster) Exports() []types.NamespacedName {
-	all := append(keysOf(c.exports.List()), c.kept.keys()...)
+	all := append(keysOf(c.exports.List()), c.former.keys()...)
 	slices.SortFunc(all, func(a, b types.NamespacedName) int { return cmp.Compare(a.String(), b.String()) })
 	return slices.Compact(all)
 }

@@ -100,15 +100,15 @@ func OtherWriters(exp *mcsv1beta1.ServiceExport) []string {
 
 // nextConditions returns want with transition times: now where the status differs from the existing condition, else its
 // time.
-func nextConditions(existing, want []metav1.Condition, now metav1.Time) []metav1.Condition {
+func nextConditions(existing, want []metav1.Condition, current metav1.Time) []metav1.Condition {
 	next := slices.Clone(want)
 	for i := range next {
 		c := &next[i]
 		c.Message = cutMessage(c.Message, maxMessage)
-		c.LastTransitionTime = now
-		if was := meta.FindStatusCondition(existing, c.Type); was != nil && was.Status == c.Status &&
-			!was.LastTransitionTime.IsZero() {
-			c.LastTransitionTime = was.LastTransitionTime
+		c.LastTransitionTime = current
+		if before := meta.FindStatusCondition(existing, c.Type); before != nil && before.Status == c.Status &&
+			!before.LastTransitionTime.IsZero() {
+			c.LastTransitionTime = before.LastTransitionTime
 		}
 	}
 	return next
@@ -118,11 +118,11 @@ func nextConditions(existing, want []metav1.Condition, now metav1.Time) []metav1
 // wanted.
 func conditionsDiffer(existing []metav1.Condition, owned []string, want []metav1.Condition) bool {
 	for i := range want {
-		was := meta.FindStatusCondition(existing, want[i].Type)
-		if was == nil || !was.LastTransitionTime.Equal(&want[i].LastTransitionTime) {
+		before := meta.FindStatusCondition(existing, want[i].Type)
+		if before == nil || !before.LastTransitionTime.Equal(&want[i].LastTransitionTime) {
 			return true
 		}
-		same := *was
+		same := *before
 		same.LastTransitionTime = want[i].LastTransitionTime // equal times may have different zones
 		if same != want[i] {
 			return true
@@ -157,8 +157,8 @@ func sharedConditions(exp *mcsv1beta1.ServiceExport, manager string, owned []str
 	want []metav1.Condition) []metav1.Condition {
 	var shared []metav1.Condition
 	for _, typ := range owned {
-		was := meta.FindStatusCondition(exp.Status.Conditions, typ)
-		if was == nil || meta.FindStatusCondition(want, typ) != nil {
+		before := meta.FindStatusCondition(exp.Status.Conditions, typ)
+		if before == nil || meta.FindStatusCondition(want, typ) != nil {
 			continue
 		}
 		theirs, own := make(map[string]bool), false
@@ -166,14 +166,14 @@ func sharedConditions(exp *mcsv1beta1.ServiceExport, manager string, owned []str
 			if e.Manager == manager && e.Operation == metav1.ManagedFieldsOperationApply {
 				continue
 			}
-			fields, has := conditionFields(e)[typ]
-			own = own || has
+			fields, found := conditionFields(e)[typ]
+			own = own || found
 			for field := range fields {
 				theirs[field] = true
 			}
 		}
 		if own && slices.ContainsFunc(requiredFields, func(field string) bool { return !theirs[field] }) {
-			shared = append(shared, *was)
+			shared = append(shared, *before)
 		}
 	}
 	return shared

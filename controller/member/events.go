@@ -83,7 +83,7 @@ func (e *Events) Run(ctx context.Context) error {
 				case <-ctx.Done():
 					return nil
 				case event := <-e.queue:
-					e.taken(event)
+					e.note(event)
 					e.write(ctx, event)
 				}
 			}
@@ -103,9 +103,9 @@ func (e *Events) write(ctx context.Context, event *eventsv1.Event) {
 
 // Transitions records each condition of obj with a new status in next. obj is a ServiceExport or a ServiceImport as it
 // was read.
-func (e *Events) Transitions(obj apiserver.Object, was, next []metav1.Condition) {
+func (e *Events) Transitions(obj apiserver.Object, before, next []metav1.Condition) {
 	for i := range next {
-		event := newEvent(obj, meta.FindStatusCondition(was, next[i].Type), &next[i])
+		event := newEvent(obj, meta.FindStatusCondition(before, next[i].Type), &next[i])
 		if event == nil {
 			continue
 		}
@@ -130,8 +130,8 @@ func (e *Events) add(event *eventsv1.Event) {
 	e.queue <- event // has room: others only take from it
 }
 
-// taken records that an Event no longer waits.
-func (e *Events) taken(event *eventsv1.Event) {
+// note records that an Event no longer waits.
+func (e *Events) note(event *eventsv1.Event) {
 	about := namespaceOf(event)
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -158,31 +158,32 @@ func (e *Events) Namespace(ns *corev1.Namespace, kind, why, text string) {
 	})
 }
 
-// newEvent returns the Event for the transition of a condition of obj from was, which may be nil, to is. A message that
+// newEvent returns the Event for the transition of a condition of obj; before may be nil. A message that
 // names a bad value is one, too, if it is new. It is nil without a transition, for the mirrors of "legacy_conditions",
 // and for a service that begins without a conflict.
 //
 // The name is a hash of the transition, so that a transition is recorded once even if two instances report it.
-func newEvent(obj apiserver.Object, was, is *metav1.Condition) *eventsv1.Event {
+func newEvent(obj apiserver.Object, before, after *metav1.Condition) *eventsv1.Event {
 	switch {
-	case was != nil && was.Status == is.Status && (!namesValue(is) || was.Message == is.Message):
+	case before != nil && before.Status == after.Status && (!namesValue(after) || before.Message == after.Message):
 		return nil
-	case was == nil && is.Type == string(mcsv1beta1.ServiceExportConditionConflict) && is.Status == metav1.ConditionFalse:
+	case before == nil && after.Type == string(mcsv1beta1.ServiceExportConditionConflict) &&
+		after.Status == metav1.ConditionFalse:
 		return nil
-	case is.Type == legacyInitialized || is.Type == legacyExported:
+	case after.Type == legacyInitialized || after.Type == legacyExported:
 		return nil
 	}
 	kind, action := mcsv1beta1.ServiceExportKindName, "Export"
 	if _, ok := obj.(*mcsv1beta1.ServiceImport); ok {
 		kind, action = mcsv1beta1.ServiceImportKindName, "Import"
 	}
-	at := is.LastTransitionTime.UTC()
-	id := []string{string(obj.GetUID()), is.Type, string(is.Status), is.Reason, at.Format(time.RFC3339)}
-	if namesValue(is) {
-		id = append(id, is.Message)
+	at := after.LastTransitionTime.UTC()
+	id := []string{string(obj.GetUID()), after.Type, string(after.Status), after.Reason, at.Format(time.RFC3339)}
+	if namesValue(after) {
+		id = append(id, after.Message)
 	}
 	happened := at
-	if was != nil && was.Status == is.Status {
+	if before != nil && before.Status == after.Status {
 		happened = time.Now()                     // the status is older than the message,
 		id = append(id, obj.GetResourceVersion()) // and the same value may come back, also after another one
 	}
@@ -192,7 +193,8 @@ func newEvent(obj apiserver.Object, was, is *metav1.Condition) *eventsv1.Event {
 			Namespace: obj.GetNamespace(), Name: obj.GetName()[:min(len(obj.GetName()), maxEventName-17)] + "." + hash,
 		},
 		EventTime: metav1.NewMicroTime(happened),
-		Type:      eventType(is), Reason: cutReasons(is.Reason), Action: action, Note: cutMessage(is.Message, MaxNote),
+		Type:      eventType(after), Reason: cutReasons(after.Reason), Action: action,
+		Note:                cutMessage(after.Message, MaxNote),
 		ReportingController: apibroker.ManagedBy,
 		Regarding: corev1.ObjectReference{
 			APIVersion: mcsv1beta1.GroupVersion.String(), Kind: kind,

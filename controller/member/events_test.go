@@ -176,7 +176,7 @@ func TestEventsOfABusyNamespace(t *testing.T) {
 	got := make(map[string]int)
 	for len(r.queue) > 0 {
 		e := <-r.queue
-		r.taken(e)
+		r.note(e)
 		got[namespaceOf(e)]++
 	}
 	if want := map[string]int{"busy": 6, "busier": 3, "shop": 1, "bank": 1}; !maps.Equal(got, want) {

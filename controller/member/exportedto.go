@@ -18,7 +18,7 @@ import (
 // to write it is missing, as in a member with old rights, it returns when to try again: nothing else depends on it.
 func (c Conditions) SetExportedTo(ctx context.Context, exp *mcsv1beta1.ServiceExport,
 	value string) (wait time.Duration, err error) {
-	if has, ok := exp.Annotations[apibroker.AnnotationExportedTo]; has == value && ok == (value != "") {
+	if present, ok := exp.Annotations[apibroker.AnnotationExportedTo]; present == value && ok == (value != "") {
 		return 0, nil
 	}
 	now := time.Now()

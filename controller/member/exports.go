@@ -236,17 +236,18 @@ func (k *keptExports) handle(notify func([]types.NamespacedName)) {
 	k.notify = notify
 }
 
-// beside returns the export with a key that the informer has, or else the kept one, nil if it does not exist. The kept
-// one is read first. An export may come back while its end is released: asked the other way round, the informer would
-// lack it as it is not back yet, and the kept ones as its end was released since, though it counted at every moment.
-func (k *keptExports) beside(
+// orFormer returns the export with a key that the informer has, or else the kept one, nil if it does not exist. The
+// kept one is read first. An export may come back while its end is released: asked the other way round, the informer
+// would lack it as it is not back yet, and the kept ones as its end was released since, though it counted at every
+// moment.
+func (k *keptExports) orFormer(
 	key string, informer func(key string) (*mcsv1beta1.ServiceExport, bool),
 ) *mcsv1beta1.ServiceExport {
-	kept := k.get(key)
+	retained := k.get(key)
 	if exp, ok := informer(key); ok {
 		return exp
 	}
-	return kept
+	return retained
 }
 
 // get returns the export with a key, nil if it does not exist.

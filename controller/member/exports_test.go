@@ -166,7 +166,7 @@ func TestExportIsBack(t *testing.T) {
 		delete(k.byKey, "shop/db")
 		return nil, false
 	}
-	if k.beside("shop/db", lacks) == nil {
+	if k.orFormer("shop/db", lacks) == nil {
 		t.Error("an export that counted until it was back does not count")
 	}
 }

@@ -34,7 +34,7 @@ type Affected struct {
 // Handle calls notify for every object that is known, returns, and goes on to call it for every change, from several
 // goroutines. It fails if Run has returned already, or if ctx ends first.
 func (c *Cluster) Handle(ctx context.Context, notify func(Affected)) error {
-	c.kept.handle(func(ended []types.NamespacedName) {
+	c.former.handle(func(ended []types.NamespacedName) {
 		notify(Affected{Exports: ended, Imports: ended, All: ended == nil})
 	})
 	c.keptProps.handle(func() { notify(Affected{All: true}) })
@@ -70,17 +70,17 @@ func (c *Cluster) handle(f followed, notify func(Affected)) (cache.ResourceEvent
 	return f.informer.AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
 		AddFunc: func(o any, initial bool) { changed(initial, false, o.(apiserver.Object)) },
 		UpdateFunc: func(before, after any) {
-			was, is := before.(apiserver.Object), after.(apiserver.Object)
-			if was.GetResourceVersion() != is.GetResourceVersion() {
-				changed(false, losesEndpoints(was, is), was, is)
+			previous, current := before.(apiserver.Object), after.(apiserver.Object)
+			if previous.GetResourceVersion() != current.GetResourceVersion() {
+				changed(false, losesEndpoints(previous, current), previous, current)
 			}
 		},
 		DeleteFunc: func(o any) {
 			if last, ok := o.(cache.DeletedFinalStateUnknown); ok {
 				o = last.Obj
 			}
-			if was, ok := o.(apiserver.Object); ok {
-				changed(false, losesEndpoints(was, nil), was)
+			if previous, ok := o.(apiserver.Object); ok {
+				changed(false, losesEndpoints(previous, nil), previous)
 			}
 		},
 	})
@@ -88,9 +88,9 @@ func (c *Cluster) handle(f followed, notify func(Affected)) (cache.ResourceEvent
 
 // losesEndpoints reports whether was is a slice of a Service of this cluster, not one that is imported, and loses its
 // last ready endpoint. is is nil if it is gone.
-func losesEndpoints(was, is apiserver.Object) bool {
-	before, slice := was.(*discoveryv1.EndpointSlice)
-	after, _ := is.(*discoveryv1.EndpointSlice)
+func losesEndpoints(previous, current apiserver.Object) bool {
+	before, slice := previous.(*discoveryv1.EndpointSlice)
+	after, _ := current.(*discoveryv1.EndpointSlice)
 	return slice && len(sourceKeys(before)) > 0 && apibroker.LosesLastReady(before, after)
 }
 

@@ -47,8 +47,8 @@ func (k *keptProperties) handler() cache.ResourceEventHandler {
 			if last, ok := o.(cache.DeletedFinalStateUnknown); ok {
 				o = last.Obj
 			}
-			if was, ok := o.(apiserver.Object); ok {
-				k.end(was.GetName(), time.Now())
+			if before, ok := o.(apiserver.Object); ok {
+				k.end(before.GetName(), time.Now())
 			}
 		},
 	}
@@ -101,9 +101,9 @@ func (k *keptProperties) handle(changed func()) {
 	k.changed = changed
 }
 
-// beside returns those that the informer has and the kept ones, by name. The kept ones are read first, as in
-// [keptExports.beside].
-func (k *keptProperties) beside(informer func() []apiserver.Object) map[string]apiserver.Object {
+// orFormer returns those that the informer has and the kept ones, by name. The kept ones are read first, as in
+// [keptExports.orFormer].
+func (k *keptProperties) orFormer(informer func() []apiserver.Object) map[string]apiserver.Object {
 	all := make(map[string]apiserver.Object)
 	k.mu.Lock()
 	for name, o := range k.byName {

@@ -53,7 +53,7 @@ func TestKeptProperties(t *testing.T) {
 			k.release(at(step.at), step.healthy, func(name string) bool { return exists[name] })
 		}
 		var got []string
-		for name := range k.beside(func() []apiserver.Object { return nil }) {
+		for name := range k.orFormer(func() []apiserver.Object { return nil }) {
 			got = append(got, name)
 		}
 		slices.Sort(got)

@@ -125,9 +125,9 @@ func (v VIPs) Keeps(v4 bool) (a Address, ok bool) {
 	return a, false
 }
 
-// of returns the clusterset IP of an IP family, in this order: the address that the import keeps; the oldest claim of
-// an exporting member; another address of the import; if wanted, the oldest other claim.
-func (v VIPs) of(v4, wanted bool) (a Address, ok bool) {
+// address returns the clusterset IP of an IP family, in this order: the address that the import keeps; the oldest claim
+// of an exporting member; another address of the import; if wanted, the oldest other claim.
+func (v VIPs) address(v4, wanted bool) (a Address, ok bool) {
 	if a, ok = v.Keeps(v4); ok {
 		return a, true
 	}
@@ -152,8 +152,8 @@ func (v VIPs) of(v4, wanted bool) (a Address, ok bool) {
 // set if an export wants one.
 func (v VIPs) Give(reserved []netip.Prefix, wanted bool) bool {
 	counts, _ := v.split(reserved)
-	_, four := counts.of(true, wanted)
-	_, six := counts.of(false, wanted)
+	_, four := counts.address(true, wanted)
+	_, six := counts.address(false, wanted)
 	return four || six
 }
 
@@ -163,7 +163,7 @@ func (v VIPs) split(reserved []netip.Prefix) (counts VIPs, rejected map[Address]
 	counts, rejected = v, make(map[Address]string)
 	counts.Claims = nil
 	for _, c := range v.Claims {
-		has := slices.ContainsFunc(v.Has, func(a Address) bool {
+		found := slices.ContainsFunc(v.Has, func(a Address) bool {
 			return a.IP == c.IP && a.Cluster == c.Cluster && !v.Foreign(a)
 		})
 		switch {
@@ -171,7 +171,7 @@ func (v VIPs) split(reserved []netip.Prefix) (counts VIPs, rejected map[Address]
 			rejected[c.Address] = "one outside of the networks of Pods and Services of this cluster"
 		case slices.Contains(v.Taken, c.IP):
 			rejected[c.Address] = "one that no other service has"
-		case !has && !v.valid(c):
+		case !found && !v.valid(c):
 			rejected[c.Address] = fmt.Sprintf("one in a VIP CIDR of %.80q", c.Cluster)
 		default:
 			counts.Claims = append(counts.Claims, c)

@@ -94,7 +94,7 @@ func (m *merger) mergeFamilies() {
 		switch {
 		case headless:
 			m.families = unite(m.families, e.Spec.IPFamilies)
-		case !slices.ContainsFunc(m.families, e.has):
+		case !slices.ContainsFunc(m.families, e.contains):
 			e.out = LeftOutFamily
 		}
 	}
@@ -123,7 +123,7 @@ func (m *merger) unreached() (sentences []string) {
 	for _, f := range m.families {
 		var without []string
 		for _, e := range m.in() {
-			if !e.has(f) {
+			if !e.contains(f) {
 				without = append(without, e.Cluster)
 			}
 		}

@@ -17,12 +17,12 @@ type Pool struct {
 
 // Choose returns a free address for a service: the one at a hash of its name, or the next free one. So a member that
 // lost its memory chooses the same address again. It returns false if all addresses are taken.
-func (p Pool) Choose(service types.NamespacedName, taken map[netip.Addr]types.NamespacedName) (netip.Addr, bool) {
+func (p Pool) Choose(service types.NamespacedName, used map[netip.Addr]types.NamespacedName) (netip.Addr, bool) {
 	addr := p.preferred(service)
 	// No more than these are in the way, with the two ends: the next one is free. A pool with addresses that no service
 	// may have, such as a loopback network, counts as exhausted instead of being searched through.
-	for range len(taken) + 3 {
-		if _, is := taken[addr]; !is && p.usable(addr) {
+	for range len(used) + 3 {
+		if _, found := used[addr]; !found && p.usable(addr) {
 			return addr, true
 		}
 		if addr = addr.Next(); !p.Prefix.Contains(addr) {

@@ -173,12 +173,12 @@ func (m *merger) portMap(e *entry, names []string) []PortMapping {
 
 // portText shows the ports of the import, at most eight of them.
 func (m *merger) portText() string {
-	const shown = 8
+	const maxShown = 8
 	var text []string
-	for _, u := range m.ports[:min(len(m.ports), shown)] {
+	for _, u := range m.ports[:min(len(m.ports), maxShown)] {
 		text = append(text, u.String())
 	}
-	if more := len(m.ports) - shown; more > 0 {
+	if more := len(m.ports) - maxShown; more > 0 {
 		text = append(text, fmt.Sprintf("%d more", more))
 	}
 	return strings.Join(text, ", ")

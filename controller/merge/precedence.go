@@ -39,16 +39,16 @@ func admit(service types.NamespacedName, records []Record) ([]*entry, []Rejectio
 			Spec: *r.Spec.DeepCopy()}, when: when})
 	}
 	slices.SortFunc(entries, byPrecedence)
-	kept, known := entries[:0], make(map[string]bool, len(entries))
+	retained, known := entries[:0], make(map[string]bool, len(entries))
 	for _, e := range entries {
 		if known[e.Cluster] {
 			reject(&e.Record, Duplicate, "want one export record for each cluster")
 			continue
 		}
-		kept, known[e.Cluster] = append(kept, e), true
+		retained, known[e.Cluster] = append(retained, e), true
 	}
 	slices.SortFunc(rejected, compareRejections)
-	return kept, rejected
+	return retained, rejected
 }
 
 // byPrecedence sorts the oldest first, by cluster id among equals. No two records of one cluster may be equal, or the

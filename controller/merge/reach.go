@@ -37,8 +37,8 @@ type view struct {
 	records  []Record
 }
 
-// has reports whether an export reaches the clusters of the view.
-func (v view) has(cluster string) bool {
+// contains reports whether an export reaches the clusters of the view.
+func (v view) contains(cluster string) bool {
 	return slices.ContainsFunc(v.records, func(r Record) bool { return r.Cluster == cluster })
 }
 
@@ -81,7 +81,7 @@ func ConflictsOf(service types.NamespacedName, cluster string, records []Record,
 	var seenBy [][]string // the clusters of each conflict
 	reached := 0
 	for _, v := range views(records, properties) {
-		if !v.has(cluster) {
+		if !v.contains(cluster) {
 			continue
 		}
 		reached += len(v.clusters)
@@ -110,8 +110,8 @@ func ConflictsOf(service types.NamespacedName, cluster string, records []Record,
 // [ConflictsOf].
 func ReachedBy(r Record, properties map[string]map[string]string) []string {
 	var ids []string
-	for id, of := range properties {
-		if reaches(r, id, of) {
+	for id, all := range properties {
+		if reaches(r, id, all) {
 			ids = append(ids, id)
 		}
 	}
@@ -140,9 +140,9 @@ func Allocates(service types.NamespacedName, cluster string, records []Record, p
 	o Options) bool {
 	var oldest []Record
 	for _, v := range views(records, properties) {
-		of := Merge(service, v.records, o).Oldest
-		at := slices.IndexFunc(records, func(r Record) bool { return r.Cluster == of })
-		if at < 0 || slices.ContainsFunc(oldest, func(r Record) bool { return r.Cluster == of }) {
+		all := Merge(service, v.records, o).Oldest
+		at := slices.IndexFunc(records, func(r Record) bool { return r.Cluster == all })
+		if at < 0 || slices.ContainsFunc(oldest, func(r Record) bool { return r.Cluster == all }) {
 			continue
 		}
 		r := records[at]

@@ -40,10 +40,10 @@ type entry struct {
 	serves []int // for each port of the record, its index in the union, or -1
 }
 
-func (e *entry) has(f corev1.IPFamily) bool { return slices.Contains(e.Spec.IPFamilies, f) }
+func (e *entry) contains(f corev1.IPFamily) bool { return slices.Contains(e.Spec.IPFamilies, f) }
 
 func (e *entry) hasAll(families []corev1.IPFamily) bool {
-	return !slices.ContainsFunc(families, func(f corev1.IPFamily) bool { return !e.has(f) })
+	return !slices.ContainsFunc(families, func(f corev1.IPFamily) bool { return !e.contains(f) })
 }
 
 // in returns the entries that are not left out, oldest first. There is always one, the oldest.
@@ -113,12 +113,12 @@ func (m *merger) conflict(f finding) {
 
 // list shows at most ten names.
 func list(names []string) string {
-	const shown = 10
+	const maxShown = 10
 	var text []string
-	for _, name := range names[:min(len(names), shown)] {
+	for _, name := range names[:min(len(names), maxShown)] {
 		text = append(text, fmt.Sprintf("%q", name))
 	}
-	if more := len(names) - shown; more > 0 {
+	if more := len(names) - maxShown; more > 0 {
 		text = append(text, fmt.Sprintf("%d more", more))
 	}
 	return strings.Join(text, ", ")

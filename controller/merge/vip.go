@@ -27,7 +27,7 @@ func (m *merger) mergeVIP(object string) (vips []Address) {
 		})
 	}
 	for _, v4 := range []bool{true, false} {
-		if a, ok := counts.of(v4, wantsVIP(m.oldest)); ok {
+		if a, ok := counts.address(v4, wantsVIP(m.oldest)); ok {
 			vips = append(vips, a)
 		}
 	}

@@ -199,14 +199,14 @@ func (m *Metrics) SetCredentialExpiry(t time.Time) {
 func (m *Metrics) SetService(svc types.NamespacedName, reasons []string, records int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	was := m.services[svc]
-	for _, r := range was.reasons {
+	before := m.services[svc]
+	for _, r := range before.reasons {
 		m.conflicts.WithLabelValues(r).Dec()
 	}
 	for _, r := range reasons {
 		m.conflicts.WithLabelValues(r).Inc()
 	}
-	m.records.Add(float64(records - was.records))
+	m.records.Add(float64(records - before.records))
 	if delete(m.services, svc); len(reasons) > 0 || records > 0 {
 		m.services[svc] = counted{reasons, records}
 	}

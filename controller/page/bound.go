@@ -7,23 +7,23 @@ import (
 
 // names returns the first of many names, clean, and how many are left out as the last one.
 func names(all []string) []string {
-	shown := []string{}
+	visible := []string{}
 	for _, name := range all[:min(len(all), maxNames)] {
-		shown = append(shown, clean(name, maxName))
+		visible = append(visible, clean(name, maxName))
 	}
-	if left := len(all) - len(shown); left > 0 {
-		shown = append(shown, fmt.Sprintf("and %d more", left))
+	if rest := len(all) - len(visible); rest > 0 {
+		visible = append(visible, fmt.Sprintf("and %d more", rest))
 	}
-	return shown
+	return visible
 }
 
 // first returns a copy of at most n items, each changed.
 func first[T any](all []T, n int, change func(*T)) []T {
-	shown := append([]T{}, all[:min(len(all), n)]...)
-	for i := range shown {
-		change(&shown[i])
+	visible := append([]T{}, all[:min(len(all), n)]...)
+	for i := range visible {
+		change(&visible[i])
 	}
-	return shown
+	return visible
 }
 
 // Bound returns what of s is shown: all texts clean and short, all lists cut. It shares nothing that it changes with s.

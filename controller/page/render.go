@@ -19,7 +19,7 @@ var style string
 var source string
 
 var html = template.Must(template.New("page").Funcs(template.FuncMap{
-	"ago": ago, "class": MemberState.class, "duration": duration, "join": join, "shown": shown, "stamp": stamp,
+	"ago": ago, "class": MemberState.class, "duration": duration, "join": join, "shown": partText, "stamp": stamp,
 }).Parse(strings.Replace(source, "STYLE", style, 1)))
 
 // Policy is the Content-Security-Policy of the page: its own style sheet, its own form, and nothing else.
@@ -92,10 +92,10 @@ func duration(d time.Duration) string {
 
 func join(all []string) string { return strings.Join(all, ", ") }
 
-// shown returns the text for the shown part of a list.
-func shown(n, of int, what string) string {
-	if n < of {
-		return fmt.Sprintf("%d of %s", n, count(of, what))
+// partText returns the text for the shown part of a list.
+func partText(n, all int, what string) string {
+	if n < all {
+		return fmt.Sprintf("%d of %s", n, count(all, what))
 	}
-	return count(of, what)
+	return count(all, what)
 }

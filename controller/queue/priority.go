@@ -28,8 +28,8 @@ type priorities struct {
 	popped int
 }
 
-func newPriorities(of func(types.NamespacedName) (Priority, []string)) *priorities {
-	return &priorities{of: of, in: make(map[types.NamespacedName]Priority)}
+func newPriorities(part func(types.NamespacedName) (Priority, []string)) *priorities {
+	return &priorities{of: part, in: make(map[types.NamespacedName]Priority)}
 }
 
 // Push implements [workqueue.Queue].
@@ -72,10 +72,10 @@ func (p *priorities) Pop() types.NamespacedName {
 
 // A line hands out the keys of its parts in turns, or without parts its own in their order. The zero value is empty.
 type line struct {
-	turns []string // names of parts, the next one first
-	parts map[string]*line
-	keys  []types.NamespacedName
-	has   map[types.NamespacedName]bool
+	turns   []string // names of parts, the next one first
+	parts   map[string]*line
+	keys    []types.NamespacedName
+	waiting map[types.NamespacedName]bool
 }
 
 func (l *line) empty() bool { return len(l.turns) == 0 && len(l.keys) == 0 }
@@ -95,11 +95,11 @@ func (l *line) push(key types.NamespacedName, path ...string) {
 		part.push(key, path[1:]...)
 		return
 	}
-	if !l.has[key] {
-		if l.has == nil {
-			l.has = make(map[types.NamespacedName]bool)
+	if !l.waiting[key] {
+		if l.waiting == nil {
+			l.waiting = make(map[types.NamespacedName]bool)
 		}
-		l.has[key] = true
+		l.waiting[key] = true
 		l.keys = append(l.keys, key)
 	}
 }
@@ -108,7 +108,7 @@ func (l *line) push(key types.NamespacedName, path ...string) {
 func (l *line) pop() (key types.NamespacedName) {
 	if len(l.turns) == 0 {
 		key, l.keys = l.keys[0], l.keys[1:]
-		delete(l.has, key)
+		delete(l.waiting, key)
 		return key
 	}
 	name := l.turns[0]

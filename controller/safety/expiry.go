@@ -129,8 +129,8 @@ func (e *Expiry) Run(ctx context.Context) error {
 func (e *Expiry) evaluate(ctx context.Context, now time.Time) (err error) {
 	in := e.inputs(now)
 	e.Freezes.Set(OwnHeartbeat, e.withheld(now, in.TTL))
-	was := e.Result()
-	next, silent, back := was.Without(e.Broker.Members.Removed).Next(in)
+	before := e.Result()
+	next, silent, back := before.Without(e.Broker.Members.Removed).Next(in)
 	for _, m := range silent {
 		stored, readErr := e.Broker.Heartbeats.Read(ctx, m.Cluster)
 		switch {
@@ -152,12 +152,12 @@ func (e *Expiry) evaluate(ctx context.Context, now time.Time) (err error) {
 		if limited.Err() != nil {
 			break // the others are asked next time
 		}
-		ok, readErr := e.isBack(limited, m, was.Peer(m.Cluster), now)
+		ok, readErr := e.isBack(limited, m, before.Peer(m.Cluster), now)
 		if err = cmp.Or(err, readErr); ok {
 			next = next.Return(m.Cluster, in.TTL, now)
 		}
 	}
-	if noteErr := e.save(ctx, was, next, now); noteErr != nil {
+	if noteErr := e.save(ctx, before, next, now); noteErr != nil {
 		return noteErr
 	}
 	if ended {
@@ -166,7 +166,7 @@ func (e *Expiry) evaluate(ctx context.Context, now time.Time) (err error) {
 	e.mu.Lock()
 	e.result = next
 	e.mu.Unlock()
-	e.apply(was, next, in)
+	e.apply(before, next, in)
 	return err
 }
 
@@ -204,8 +204,8 @@ func (e *Expiry) isBack(ctx context.Context, m liveness.Member, p protocol.Peer,
 }
 
 // save writes the note if it changes, and once a minute, since the Lease may be a new one.
-func (e *Expiry) save(ctx context.Context, was, next liveness.Result, now time.Time) error {
-	before, after := was.Silences(), next.Silences()
+func (e *Expiry) save(ctx context.Context, previous, next liveness.Result, now time.Time) error {
+	before, after := previous.Silences(), next.Silences()
 	same := maps.EqualFunc(before, after, func(a, b liveness.Silence) bool {
 		return a.Since.Equal(b.Since) && a.Seen == b.Seen
 	})
@@ -228,21 +228,21 @@ func (e *Expiry) save(ctx context.Context, was, next liveness.Result, now time.T
 }
 
 // apply logs changes, and requeues their imports.
-func (e *Expiry) apply(was, next liveness.Result, in liveness.Inputs) {
+func (e *Expiry) apply(before, next liveness.Result, in liveness.Inputs) {
 	changed, returning := make(map[string]bool), make(map[string]bool)
-	for _, silences := range []map[string]liveness.Silence{was.Silences(), next.Silences()} {
+	for _, silences := range []map[string]liveness.Silence{before.Silences(), next.Silences()} {
 		for c := range silences {
 			returning[c] = next.Returning(c)
-			changed[c] = was.Part(c) != next.Part(c) || next.Returning(c) && !was.Returning(c)
+			changed[c] = before.Part(c) != next.Part(c) || next.Returning(c) && !before.Returning(c)
 		}
 	}
 	for _, m := range in.Members {
-		if silent := next.Silent(m.Cluster); silent != was.Silent(m.Cluster) {
+		if silent := next.Silent(m.Cluster); silent != before.Silent(m.Cluster) {
 			e.report(m, silent, max(in.TTL, m.TTL))
 		}
 	}
-	maps.DeleteFunc(returning, func(_ string, is bool) bool { return !is })
-	maps.DeleteFunc(changed, func(_ string, is bool) bool { return !is })
+	maps.DeleteFunc(returning, func(_ string, found bool) bool { return !found })
+	maps.DeleteFunc(changed, func(_ string, found bool) bool { return !found })
 	if len(changed) == 0 {
 		return
 	}

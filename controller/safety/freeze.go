@@ -115,23 +115,23 @@ func (f *Freezes) Set(r Reason, detail string) {
 // SetFor is Set for a reason with causes that have codes of their own; code is that of the cause.
 func (f *Freezes) SetFor(r Reason, code reason.Code, detail string) {
 	f.mu.Lock()
-	freeze, was := f.force[r]
+	freeze, before := f.force[r]
 	if detail == "" {
 		delete(f.force, r)
 	} else {
-		if !was {
+		if !before {
 			freeze = Freeze{Reason: r, Suspends: reasons[r].words, Since: time.Now()}
 		}
 		freeze.Code, freeze.Detail = code, detail
 		f.force[r] = freeze
 	}
 	f.mu.Unlock()
-	is := detail != ""
-	if was == is {
+	found := detail != ""
+	if before == found {
 		return
 	}
-	f.metrics.SetFrozen(r.String(), is)
-	if is {
+	f.metrics.SetFrozen(r.String(), found)
+	if found {
 		f.log.Warningf("frozen (%s): %s", r, reason.With(detail, code))
 	} else {
 		f.log.Infof("no longer frozen (%s)", r)

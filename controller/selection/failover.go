@@ -42,11 +42,11 @@ type Failover struct {
 
 // Resume returns a Failover for a controller that starts. It uses the first rank with all clusters that are shown; if
 // no cluster is shown, no rank yet. Clusters may have come to that rank since, and those in no rank are gone.
-func Resume(r Ranks, shown []string) Failover {
+func Resume(r Ranks, visible []string) Failover {
 	var f Failover
-	left := intersection(shown, r.Clusters(len(r)))
+	rest := intersection(visible, r.Clusters(len(r)))
 	for i := range len(r) + 1 {
-		if len(left) > 0 && len(intersection(left, r.Clusters(i))) == len(left) {
+		if len(rest) > 0 && len(intersection(rest, r.Clusters(i))) == len(rest) {
 			f.used = i + 1
 			break
 		}
@@ -78,13 +78,13 @@ func (f Failover) Next(r Ranks, eligible []string, now time.Time, hold time.Dura
 		if next.since[i].IsZero() {
 			continue
 		}
-		left := hold - now.Sub(next.since[i])
-		if left <= 0 {
+		remaining := hold - now.Sub(next.since[i])
+		if remaining <= 0 {
 			next.used = i + 1
 			return next, wait
 		}
-		if wait == 0 || left < wait {
-			wait = left
+		if wait == 0 || remaining < wait {
+			wait = remaining
 		}
 	}
 	return next, wait

@@ -195,8 +195,8 @@ func (p PropertySelector) resolve(importer map[string]string) (PropertySelector,
 		if v != SameAsImporter {
 			return v
 		}
-		own, has := importer[key]
-		ok = ok && has
+		own, found := importer[key]
+		ok = ok && found
 		return own
 	}
 	resolved := PropertySelector{MatchProperties: make(map[string]string, len(p.MatchProperties))}
@@ -229,16 +229,16 @@ func (p PropertySelector) matches(id string, properties map[string]string) bool 
 	return !slices.ContainsFunc(p.MatchExpressions, func(e Expression) bool { return !e.matches(get(e.Key)) })
 }
 
-func (e Expression) matches(value string, has bool) bool {
+func (e Expression) matches(value string, found bool) bool {
 	switch e.Operator {
 	case v1alpha1.In:
-		return has && slices.Contains(e.Values, value)
+		return found && slices.Contains(e.Values, value)
 	case v1alpha1.NotIn:
-		return !has || !slices.Contains(e.Values, value)
+		return !found || !slices.Contains(e.Values, value)
 	case v1alpha1.Exists:
-		return has
+		return found
 	}
-	return !has
+	return !found
 }
 
 // String is the JSON of the results.

@@ -165,8 +165,8 @@ func (d *Denial) below(s *index.Service, n *Name) reason.Code {
 }
 
 // endsInCluster reports whether left has a label before the ID of a cluster.
-func endsInCluster(s *index.Service, left string) bool {
-	_, id, _ := strings.Cut(left, ".")
+func endsInCluster(s *index.Service, rest string) bool {
+	_, id, _ := strings.Cut(rest, ".")
 	_, ok := s.Cluster(id)
 	return ok
 }

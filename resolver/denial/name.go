@@ -83,23 +83,23 @@ func parseService(relative string, labels []string) (Name, *Fault) {
 	if strings.HasPrefix(n.Namespace, "_") || strings.HasPrefix(n.Service, "_") {
 		return Name{}, fault(reason.NameIncomplete, "%s has a port where it should have service and namespace", relative)
 	}
-	left := labels[:last-1]
-	if !strings.Contains(strings.Join(left, "."), "_") {
-		if len(left) > 3 {
+	rest := labels[:last-1]
+	if !strings.Contains(strings.Join(rest, "."), "_") {
+		if len(rest) > 3 {
 			return Name{}, fault(reason.NameMalformed, "%s has %d labels before the service, want a host and a cluster ID",
-				relative, len(left))
+				relative, len(rest))
 		}
-		n.Left = strings.Join(left, ".")
+		n.Left = strings.Join(rest, ".")
 		return n, nil
 	}
-	if len(left) < 2 || !strings.HasPrefix(left[0], "_") || !isProtocol(left[1]) {
+	if len(rest) < 2 || !strings.HasPrefix(rest[0], "_") || !isProtocol(rest[1]) {
 		return Name{}, fault(reason.PortMalformed, "%s, want _<port>._tcp, _udp or _sctp before the service",
-			strings.Join(left, "."))
+			strings.Join(rest, "."))
 	}
-	n.Port, n.Protocol, n.Left = left[0][1:], left[1][1:], strings.Join(left[2:], ".")
+	n.Port, n.Protocol, n.Left = rest[0][1:], rest[1][1:], strings.Join(rest[2:], ".")
 	if n.Left != "" && !broker.IsClusterID(n.Left) {
 		return Name{}, fault(reason.PortMalformed, "%s, want a port, a protocol and a cluster ID before the service",
-			strings.Join(left, "."))
+			strings.Join(rest, "."))
 	}
 	return n, nil
 }

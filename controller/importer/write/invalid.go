@@ -19,11 +19,11 @@ func withoutInvalid(o apiserver.Object, err error) apiserver.Object {
 		return nil
 	}
 	less := o.DeepCopyObject().(apiserver.Object)
-	var left bool
+	var rest bool
 	for _, cause := range status.Status().Details.Causes {
-		left = leaveOut(less, cause.Field) || left
+		rest = leaveOut(less, cause.Field) || rest
 	}
-	if !left {
+	if !rest {
 		return nil
 	}
 	return less
@@ -45,7 +45,7 @@ func leaveOut(o apiserver.Object, field string) bool {
 func leaveOutOf[P any](
 	field string, distribution **string, policy **corev1.ServiceInternalTrafficPolicy, ports []P,
 	appProtocol func(*P) **string,
-) (left bool) {
+) (rest bool) {
 	switch {
 	case field == "spec.trafficDistribution":
 		return unset(distribution)
@@ -53,14 +53,14 @@ func leaveOutOf[P any](
 		return unset(policy)
 	case strings.HasPrefix(field, "spec.ports") && strings.HasSuffix(field, ".appProtocol"):
 		for i := range ports {
-			left = unset(appProtocol(&ports[i])) || left
+			rest = unset(appProtocol(&ports[i])) || rest
 		}
 	}
-	return left
+	return rest
 }
 
-func unset[T any](p **T) (was bool) {
-	was = *p != nil
+func unset[T any](p **T) (before bool) {
+	before = *p != nil
 	*p = nil
-	return was
+	return before
 }

@@ -11,12 +11,12 @@ import (
 // like a lag of hours here.
 const maxLag = 10 * time.Minute
 
-// lag returns how long before written the change was made that turned was into now, two versions of one imported slice,
+// lag returns how long before written the change of an imported slice was made that turned before into current,
 // and whether that is known. Changes from before started do not count: they are backlog. Nor do those that are older
 // than maxLag. The clocks of clusters differ; a change in the future counts as made just now.
-func lag(was, now *discoveryv1.EndpointSlice, started, written time.Time) (time.Duration, bool) {
-	text := now.Annotations[corev1.EndpointsLastChangeTriggerTime]
-	if text == was.Annotations[corev1.EndpointsLastChangeTriggerTime] {
+func lag(before, current *discoveryv1.EndpointSlice, started, written time.Time) (time.Duration, bool) {
+	text := current.Annotations[corev1.EndpointsLastChangeTriggerTime]
+	if text == before.Annotations[corev1.EndpointsLastChangeTriggerTime] {
 		return 0, false
 	}
 	changed, err := time.Parse(time.RFC3339Nano, text)

@@ -90,11 +90,11 @@ func TestObjects(t *testing.T) {
 func TestResponses(t *testing.T) {
 	rs := newResponses()
 	rs.set(db, "ServiceImport", response{"a", "b"})
-	if r, ok := rs.of(db, "ServiceImport"); !ok || r != (response{"a", "b"}) {
+	if r, ok := rs.get(db, "ServiceImport"); !ok || r != (response{"a", "b"}) {
 		t.Errorf("response = %v, %t, want what was set", r, ok)
 	}
 	rs.remove(db)
-	if _, ok := rs.of(db, "ServiceImport"); ok {
+	if _, ok := rs.get(db, "ServiceImport"); ok {
 		t.Error("a response is remembered of a service that is gone")
 	}
 }

@@ -40,7 +40,7 @@ type requests struct {
 // isFutileText reports whether the API server keeps an object different from the request. It is logged once in the
 // life of an import: other members may change the desired object as often as they like.
 func (r *requests) isFutileText(name, asked, found string) bool {
-	last, remembered := r.writer.responses.of(r.svc, name)
+	last, remembered := r.writer.responses.get(r.svc, name)
 	switch {
 	case remembered && last == (response{asked, found}):
 		return true
@@ -73,7 +73,7 @@ func (r *requests) wasFutile(o apiserver.Object) bool {
 
 // wasFutileAs reports whether writing the object is known to be futile. It notes nothing.
 func (r *requests) wasFutileAs(name string, o apiserver.Object) bool {
-	last, remembered := r.writer.responses.of(r.svc, name)
+	last, remembered := r.writer.responses.get(r.svc, name)
 	return remembered && last == (response{fingerprint(o), fingerprint(r.objects.existing(o))})
 }
 
@@ -207,9 +207,9 @@ func (r *requests) wrote(o apiserver.Object) {
 }
 
 // observeLag measures how long a change of endpoints took.
-func (r *requests) observeLag(was, now apiserver.Object) {
-	before, ok := was.(*discoveryv1.EndpointSlice)
-	after, also := now.(*discoveryv1.EndpointSlice)
+func (r *requests) observeLag(previous, current apiserver.Object) {
+	before, ok := previous.(*discoveryv1.EndpointSlice)
+	after, also := current.(*discoveryv1.EndpointSlice)
 	if !ok || !also {
 		return
 	}

@@ -29,8 +29,8 @@ func newResponses() *responses {
 	return &responses{last: make(map[types.NamespacedName]map[string]response)}
 }
 
-// of returns the last response for an object of the service.
-func (rs *responses) of(svc types.NamespacedName, object string) (response, bool) {
+// get returns the last response for an object of the service.
+func (rs *responses) get(svc types.NamespacedName, object string) (response, bool) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	r, ok := rs.last[svc][object]

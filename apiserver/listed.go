@@ -33,8 +33,8 @@ func (s *shownList) complete(version string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.version, s.before = VersionNumber(version), 0 // with 0 nothing can be compared
-	if shown := s.shows(); shown > s.version {
-		s.before = shown
+	if visible := s.shows(); visible > s.version {
+		s.before = visible
 	}
 }
 
@@ -49,11 +49,11 @@ func (s *shownList) lacks(key string) bool {
 	if s.informer == nil {
 		return false
 	}
-	if _, has, _ := s.informer.GetStore().GetByKey(key); has {
+	if _, found, _ := s.informer.GetStore().GetByKey(key); found {
 		return false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	shown := s.shows()
-	return !s.informer.HasSynced() || shown < s.version || s.before != 0 && shown == s.before
+	visible := s.shows()
+	return !s.informer.HasSynced() || visible < s.version || s.before != 0 && visible == s.before
 }
