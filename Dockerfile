@@ -1,5 +1,4 @@
-# CoreDNS with the plugin clusterset, and the command,
-	for amd64 and arm64. The builder runs on the machine that builds and compiles for
+# CoreDNS with the plugin clusterset, and the command, for amd64 and arm64. The builder runs on the machine that builds and compiles for
 # the one that the image is for.
 FROM --platform=$BUILDPLATFORM golang:1.26 AS build
 WORKDIR /src

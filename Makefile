@@ -22,10 +22,8 @@ PACKAGES      ?= ./test/suites/{faults,clusterset,lifecycle,e2e} ./cmd/clusterse
 
 GOLANGCI_LINT := bin/golangci-lint
 
-# All that demo, tests and linter compile is compiled in this one way, that of test/harness/gobuild,
-	so that it is compiled once: with the profile of
-# cmd/coredns Go would compile everything that this program imports again. Only the race detector, in test-all,
-	compiles in another way.
+# All that demo, tests and linter compile is compiled in this one way, that of test/harness/gobuild, so that it is compiled once: with the profile of
+# cmd/coredns Go would compile everything that this program imports again. Only the race detector, in test-all, compiles in another way.
 export CGO_ENABLED := 0
 override GOFLAGS := -trimpath -pgo=off -gcflags=all=-dwarf=false $(GOFLAGS)
 export GOFLAGS
@@ -79,10 +77,8 @@ test-race: ## run the tests of concurrent packages under the race detector; with
 	@CLUSTERSET_TIER=$(TIER) CGO_ENABLED=1 go test -race -timeout 60m $(TEST_RUN) $(RACE_PACKAGES) | bin/summary
 
 .PHONY: test-all
-test-all: test-race bin/promtool bin/helm ## run all tests but those that make faults runs: those of test-race,
-	and all others
-	@CLUSTERSET_TIER=all go test -timeout 60m $(TEST_RUN) $$(go list ./... | grep -vxFf <(go list $(
-		RACE_PACKAGES))) | bin/summary
+test-all: test-race bin/promtool bin/helm ## run all tests but those that make faults runs: those of test-race, and all others
+	@CLUSTERSET_TIER=all go test -timeout 60m $(TEST_RUN) $$(go list ./... | grep -vxFf <(go list $(RACE_PACKAGES))) | bin/summary
 
 # The programs that tests start.
 .PHONY: test-programs
@@ -119,8 +115,7 @@ SEED      ?=
 .PHONY: differential
 differential: ## compare our answers to QUESTIONS=100000 random questions with those of NSD; SEED=1 for the same again
 	@$(NEED) $@ nsd
-	seed=$(SEED); $(GO_TEST) -count=1 -v -timeout 60m -run '^TestNSD$$' ./test/suites/e2e -args -questions $(
-		QUESTIONS) -seed $${seed:-$$(date +%s)}
+	seed=$(SEED); $(GO_TEST) -count=1 -v -timeout 60m -run '^TestNSD$$' ./test/suites/e2e -args -questions $(QUESTIONS) -seed $${seed:-$$(date +%s)}
 
 # How long.
 ATTACK_TIME ?= 10m
@@ -128,16 +123,13 @@ ATTACK_TIME ?= 10m
 .PHONY: attack
 attack: ## let a member write at random to the broker for ATTACK_TIME=10m; the answers of the others must not change
 	@$(MAKE) --no-print-directory control-plane further-binaries
-	CGO_ENABLED=1 $(
-		GO_TEST) -race -count=1 -v -timeout 60m -run '^TestRandomWrites$$' ./test/suites/security -args -attack $(
-		ATTACK_TIME) -seed $$(date +%s)
+	CGO_ENABLED=1 $(GO_TEST) -race -count=1 -v -timeout 60m -run '^TestRandomWrites$$' ./test/suites/security -args -attack $(ATTACK_TIME) -seed $$(date +%s)
 
 # How long.
 SOAK_TIME ?= 1h
 
 .PHONY: soak
-soak: ## kill the API server and change objects under load for SOAK_TIME=1h; memory,
-	goroutines and descriptors must stay flat
+soak: ## kill the API server and change objects under load for SOAK_TIME=1h; memory, goroutines and descriptors must stay flat
 	@$(MAKE) --no-print-directory control-plane
 	$(GO_TEST) -count=1 -v -timeout 0 -run '^TestAPIKilledUnderLoad$$' ./test/suites/lifecycle -args -soak $(SOAK_TIME)
 
@@ -147,8 +139,7 @@ OPERATIONS ?= 200
 .PHONY: interleavings
 interleavings: ## do OPERATIONS=200 random changes in three members, and restart controllers; SEED=1 for the same again
 	@$(MAKE) --no-print-directory control-plane
-	seed=$(SEED); CGO_ENABLED=1 $(
-		GO_TEST) -race -count=1 -v -timeout 60m -run '^TestInterleavings$$' ./test/suites/clusterset \
+	seed=$(SEED); CGO_ENABLED=1 $(GO_TEST) -race -count=1 -v -timeout 60m -run '^TestInterleavings$$' ./test/suites/clusterset \
 		-args -operations $(OPERATIONS) -interleaving $${seed:-$$(date +%s)}
 
 # How many states of each search, and how many random runs.
@@ -156,10 +147,8 @@ STATES ?= 4000000
 WALKS  ?= 400000
 
 .PHONY: search
-search: ## search STATES=4000000 orders of events, and WALKS=400000 random ones,
-	for faults of the protocol between members; takes ten minutes
-	$(GO_TEST) -count=1 -v -timeout 0 -run '^(TestSearch|TestWalks)$$' ./controller/protocol -args -states $(
-		STATES) -walks $(WALKS)
+search: ## search STATES=4000000 orders of events, and WALKS=400000 random ones, for faults of the protocol between members; takes ten minutes
+	$(GO_TEST) -count=1 -v -timeout 0 -run '^(TestSearch|TestWalks)$$' ./controller/protocol -args -states $(STATES) -walks $(WALKS)
 
 # How long for each target, and which targets.
 FUZZ_TIME ?= 10m
@@ -204,13 +193,11 @@ GORELEASER = PATH="$(CURDIR)/bin:$$PATH" bin/goreleaser
 RELEASE_FLAGS ?= --skip=publish,sign
 
 .PHONY: release
-release: bin/goreleaser bin/helm ## build the files of a release, for the tag of HEAD,
-	into dist/; publishes nothing; takes over an hour
+release: bin/goreleaser bin/helm ## build the files of a release, for the tag of HEAD, into dist/; publishes nothing; takes over an hour
 	$(GORELEASER) release --clean --timeout 6h $(RELEASE_FLAGS)
 
 .PHONY: release-check
-release-check: bin/goreleaser bin/helm ## check .goreleaser.yaml, and build a snapshot of a release, without profile,
-	into dist/
+release-check: bin/goreleaser bin/helm ## check .goreleaser.yaml, and build a snapshot of a release, without profile, into dist/
 	$(GORELEASER) check
 	PGO=off $(GORELEASER) release --snapshot --clean --skip=sign --timeout 6h
 
@@ -221,8 +208,7 @@ bin/goreleaser: test/tools/release/go.mod test/tools/release/go.sum
 	@touch $@
 
 .PHONY: test-install
-test-install: control-plane ## go from two empty clusters to a name that resolves within 60 s, with the default lease,
-	on a machine that does nothing else
+test-install: control-plane ## go from two empty clusters to a name that resolves within 60 s, with the default lease, on a machine that does nothing else
 	$(GO_TEST) -count=1 -v -timeout $(TEST_TIMEOUT) -run '^TestInstall$$' ./cmd/clusterset -args -within 60s
 
 .PHONY: test-traffic
@@ -235,16 +221,13 @@ test-traffic: ## send real packets between network namespaces; as root
 KUBE_PROXIES ?= oldest newest
 
 .PHONY: test-kube-proxies
-test-kube-proxies: ## send real packets through the oldest and the newest kube-proxy that can be built,
-	which takes minutes; as root
+test-kube-proxies: ## send real packets through the oldest and the newest kube-proxy that can be built, which takes minutes; as root
 	@$(NEED) $@ nft ip iptables
 	@$(MAKE) --no-print-directory control-plane further-binaries
 	for version in $(KUBE_PROXIES); do \
-		$(GO_TEST) -vet=off -count=1 -timeout $(
-			TEST_TIMEOUT) -tags traffic -run '^(TestTraffic|TestVirtualIPs)$$' ./test/suites/traffic -args -kube-proxy $$version; done
+		$(GO_TEST) -vet=off -count=1 -timeout $(TEST_TIMEOUT) -tags traffic -run '^(TestTraffic|TestVirtualIPs)$$' ./test/suites/traffic -args -kube-proxy $$version; done
 
-// github.com/kubernetes-sigs/mcs-api, and further flags of its suite. VIP=cidr has the members use clusterset IPs.
-# A folder with a checkout of https:
+# A folder with a checkout of https://github.com/kubernetes-sigs/mcs-api, and further flags of its suite. VIP=cidr has the members use clusterset IPs.
 CHECKOUT    ?=
 SUITE_FLAGS ?=
 
@@ -256,8 +239,7 @@ conformance: ## run the conformance suite of the MCS API in CHECKOUT=folder, int
 test-page: ## look at the status page in a headless Chromium; with PAGE_FLAGS=-update write its pictures into docs/images
 	@$(NEED) $@ chromium
 	@go -C test/tools/browser build -buildvcs=false -ldflags '-s -w' -o $(CURDIR)/bin/browser .
-	$(GO_TEST) -tags page -count=1 -timeout $(TEST_TIMEOUT) -run '^TestStatusPageInBrowser$$' ./controller/statuspage $(
-		PAGE_FLAGS)
+	$(GO_TEST) -tags page -count=1 -timeout $(TEST_TIMEOUT) -run '^TestStatusPageInBrowser$$' ./controller/statuspage $(PAGE_FLAGS)
 
 .PHONY: control-plane
 control-plane: ## build the kube-apiserver and etcd that tests and demo start
@@ -307,8 +289,7 @@ bench-full: ## measure everything, with plots and profiles, into bin/bench-full;
 	@exec bin/bench -full -out bin/bench-full
 
 .PHONY: bench-failover
-bench-failover: ## measure how connections move between clusters by way of kube-proxy,
-	with 5,000 services; takes half an hour or more, as root
+bench-failover: ## measure how connections move between clusters by way of kube-proxy, with 5,000 services; takes half an hour or more, as root
 	@$(NEED) $@ nft ip
 	@go -C test/lab build -o $(CURDIR)/bin/ ./bench
 	@exec bin/bench -full -failover -together -out bin/bench-failover
