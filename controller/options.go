@@ -40,7 +40,6 @@ const (
 	minRenew         = time.Second
 	minLimit         = time.Minute // of a last resort
 	maxFailbackDelay = time.Hour
-	failbackDelay    = 10 * time.Second
 )
 
 // shared ends the text of each option that all members share.
@@ -123,10 +122,10 @@ func imports() []Option {
 			Rare: "`lighthouse` to merge as Lighthouse does, `first` where a wrong merge is worse than none",
 		},
 		{
-			Name: "affinity", Args: "local|region|remote|none [DELAY]", Default: "none 10s", Min: 1, Max: 2,
+			Name: "affinity", Args: "local|region|remote|none [DELAY]", Default: "none 0s", Min: 1, Max: 2,
 			Set:  (*Config).setAffinity,
 			Help: "clusters that traffic goes to first, and how long they must have been back before it returns",
-			Text: "It counts where neither the Namespace nor exports say so ([above](#which-clusters-traffic-goes-to)). **DELAY** is from 0s to 1h.",
+			Text: "It counts where neither the Namespace nor exports say so ([above](#which-clusters-traffic-goes-to)). **DELAY** is from 0s to 1h: with some seconds, traffic does not follow a cluster whose endpoints come and go.",
 		},
 		{
 			Name: "exported_affinity", Args: "on|off", Default: "on", Min: 1, Max: 1,
@@ -306,7 +305,7 @@ func (c *Config) setAffinity(args []string) error {
 	if _, err := affinity.Selectors(); err != nil {
 		return err
 	}
-	delay := failbackDelay
+	var delay time.Duration
 	if len(args) > 1 {
 		var err error
 		if delay, err = time.ParseDuration(args[1]); err != nil || delay < 0 || delay > maxFailbackDelay {

@@ -19,6 +19,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -147,14 +148,14 @@ func valid(exp *mcsv1beta1.ServiceExport, service *corev1.Service, o Options) (m
 // (KEP-5939) and the clusters that it is to reach.
 func validSelectors(exp *mcsv1beta1.ServiceExport, service *corev1.Service) (mcsv1beta1.ServiceExportConditionReason,
 	string) {
-	selectors, _, err := selection.Of(exp.Annotations)
+	selectors, _, err := selection.Of(preferences(exp))
 	_, list := exp.Annotations[broker.AnnotationSelectors]
 	_, errTo := selection.ToClusters(exp.Annotations)
 	switch {
 	case errTo != nil:
 		return wellknown.ReasonInvalidToClusters, fmt.Sprintf("It cannot be read which clusters the export is to reach: %s.",
 			errTo)
-	case err != nil && !errors.Is(err, selection.ErrAffinity):
+	case err != nil && !errors.Is(err, selection.ErrAffinity) && !errors.As(err, new(v1alpha1.BoundError)):
 		return wellknown.ReasonInvalidClusterSelector, fmt.Sprintf("The cluster selectors are malformed: %s.", err)
 	case len(selectors) > 0 && isHeadless(service) && list:
 		return mcsv1beta1.ServiceExportReasonInvalidServiceType,
@@ -165,9 +166,21 @@ func validSelectors(exp *mcsv1beta1.ServiceExport, service *corev1.Service) (mcs
 	return mcsv1beta1.ServiceExportReasonValid, "The Service can be exported."
 }
 
-// selectors returns the selectors of the export. An unknown affinity has no selector.
+// preferences returns the annotations of an export that name clusters: those of the object, and Cilium's among those that
+// travel with the service, where the manual of Cilium puts it.
+func preferences(exp *mcsv1beta1.ServiceExport) map[string]string {
+	value, given := exp.Spec.ExportedAnnotations[broker.AnnotationCiliumAffinity]
+	if _, own := exp.Annotations[broker.AnnotationCiliumAffinity]; own || !given {
+		return exp.Annotations
+	}
+	all := map[string]string{broker.AnnotationCiliumAffinity: value}
+	maps.Copy(all, exp.Annotations)
+	return all
+}
+
+// selectors returns the selectors of the export: an unknown affinity, and a list beyond the bounds, have none.
 func (x *exporter) selectors() []v1alpha1.ClusterSelector {
-	selectors, _, err := selection.Of(x.exp.Annotations)
+	selectors, _, err := selection.Of(preferences(x.exp))
 	switch {
 	case err != nil:
 		x.ignore("Ignored: %s.", err)

@@ -482,12 +482,15 @@ func TestSelectors(t *testing.T) {
 	for _, tt := range []struct {
 		name, key, value string
 		headless         bool
+		exported         bool   // among the exported annotations
 		want             string // selectors; "" for no record
 		reason, message  string
 	}{
 		{name: "none", key: "other", want: "null", reason: "Valid", message: "The Service can be exported."},
 		{name: "local", key: ours, value: "local", want: local, reason: "Valid", message: "The Service can be exported."},
 		{name: "Cilium", key: cilium, value: "local", want: local, reason: "Valid", message: "The Service can be exported."},
+		{name: "Cilium, as its manual writes it", key: cilium, value: "local", exported: true, want: local,
+			reason: "Valid", message: "The Service can be exported."},
 		{name: "no preference", key: ours, value: "none", want: "null", reason: "Valid",
 			message: "The Service can be exported."},
 		{name: "no preference of a headless Service", key: ours, value: "none", headless: true, want: "null",
@@ -508,11 +511,19 @@ func TestSelectors(t *testing.T) {
 		{name: "a traffic distribution", key: broker.AnnotationTrafficDistribution, value: "none", want: "null",
 			reason:  "AnnotationIgnored",
 			message: "The Service can be exported. Ignored: annotation clusterset-dns.io/traffic-distribution of a ServiceExport: want it on the Namespace of an importing cluster. [export-annotation]"},
+		{name: "too many selectors", key: list,
+			value: "[" + strings.TrimSuffix(strings.Repeat(`{"propertySelector":{"matchProperties":{"a":"1"}}},`, 17), ",") + "]",
+			want:  "null", reason: "AnnotationIgnored",
+			message: `The Service can be exported. Ignored: annotation clusterset-dns.io/cluster-selectors: 17 selectors: want at most 16. [export-annotation]`},
 		{name: "an unknown affinity", key: cilium, value: "near", want: "null", reason: "AnnotationIgnored",
 			message: `The Service can be exported. Ignored: annotation service.cilium.io/affinity: affinity "near": want local, region, remote or none. [export-annotation]`},
 	} {
 		exp, service := newExport(), newService()
-		exp.Annotations[tt.key] = tt.value
+		if tt.exported {
+			exp.Spec.ExportedAnnotations = map[string]string{tt.key: tt.value}
+		} else {
+			exp.Annotations[tt.key] = tt.value
+		}
 		if tt.headless {
 			service.Spec.ClusterIP, service.Spec.ClusterIPs = corev1.ClusterIPNone, []string{corev1.ClusterIPNone}
 		}

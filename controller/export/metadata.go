@@ -49,6 +49,7 @@ func (x *exporter) keys(what string, m map[string]string) []string {
 	var keys []string
 	for _, key := range slices.Sorted(maps.Keys(m)) {
 		switch {
+		case key == broker.AnnotationCiliumAffinity: // see [preferences]
 		case !broker.IsLabelKey(key):
 			x.drop("%s %.80q is not exported: its key is not valid for a label.", what, key)
 		case broker.IsReservedKey(key):

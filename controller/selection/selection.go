@@ -62,7 +62,7 @@ type Selectors []Selector
 // wanted form.
 func Parse(text string) (Selectors, error) {
 	if len(text) > MaxText {
-		return nil, fmt.Errorf("%d octets: want at most %d", len(text), MaxText)
+		return nil, v1alpha1.Beyond("%d octets: want at most %d", len(text), MaxText)
 	}
 	var s Selectors
 	d := json.NewDecoder(bytes.NewReader([]byte(text)))

@@ -7,10 +7,10 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // (KEP-2149, "Additional Properties").
 //
 // +kubebuilder:object:root=true
-// +kubebuilder:resource:scope=Cluster
+// +kubebuilder:resource:scope=Cluster,categories=multicluster
 // +kubebuilder:storageversion
-// +kubebuilder:printcolumn:name=Value,type=string,JSONPath=`.spec.value`
-// +kubebuilder:printcolumn:name=Age,type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name=value,type=string,JSONPath=`.spec.value`
+// +kubebuilder:printcolumn:name=age,type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:metadata:annotations="api-approved.kubernetes.io=https://github.com/kubernetes/enhancements/pull/3084"
 type ClusterProperty struct {
 	metav1.TypeMeta   `json:",inline"`

@@ -67,11 +67,21 @@ const (
 	DoesNotExist PropertyOperator = "DoesNotExist"
 )
 
-// ValidateSelectors returns why a list of selectors is malformed, or nil. The error names the bad value and what is
-// wanted.
+// A BoundError is why a list of selectors that is well-formed is too large.
+//
+// +kubebuilder:object:generate=false
+type BoundError struct{ text string }
+
+func (e BoundError) Error() string { return e.text }
+
+// Beyond returns a [BoundError].
+func Beyond(format string, args ...any) error { return BoundError{fmt.Sprintf(format, args...)} }
+
+// ValidateSelectors returns why a list of selectors is malformed, or a [BoundError], or nil. The error names the bad
+// value and the accepted form.
 func ValidateSelectors(list []ClusterSelector) error {
 	if len(list) > broker.MaxSelectors {
-		return fmt.Errorf("%d selectors: want at most %d", len(list), broker.MaxSelectors)
+		return Beyond("%d selectors: want at most %d", len(list), broker.MaxSelectors)
 	}
 	var size, values int
 	for i := range list {
@@ -84,10 +94,10 @@ func ValidateSelectors(list []ClusterSelector) error {
 		}
 	}
 	if values > broker.MaxValues {
-		return fmt.Errorf("selectors with %d values: want at most %d together", values, broker.MaxValues)
+		return Beyond("selectors with %d values: want at most %d together", values, broker.MaxValues)
 	}
 	if size > broker.MaxSelectorSize {
-		return fmt.Errorf("selectors of %d characters: want at most %d together", size, broker.MaxSelectorSize)
+		return Beyond("selectors of %d characters: want at most %d together", size, broker.MaxSelectorSize)
 	}
 	return nil
 }
@@ -97,7 +107,7 @@ func (s *ClusterSelector) validate() error {
 	case n == 0:
 		return errors.New("it is empty: want matchProperties or matchExpressions")
 	case n > broker.MaxRequirements:
-		return fmt.Errorf("%d requirements: want at most %d", n, broker.MaxRequirements)
+		return Beyond("%d requirements: want at most %d", n, broker.MaxRequirements)
 	}
 	for i, p := range s.MatchProperties {
 		if slices.ContainsFunc(s.MatchProperties[:i], func(q Property) bool { return q.Name == p.Name }) {
@@ -118,9 +128,13 @@ func (s *ClusterSelector) validate() error {
 func (e *PropertyExpression) validate() error {
 	switch e.Operator {
 	case In, NotIn:
-		if len(e.Values) == 0 || len(e.Values) > broker.MaxSelectorValues {
-			return fmt.Errorf("key %.80q: %s with %d values: want 1 to %d", e.Key, e.Operator, len(e.Values),
-				broker.MaxSelectorValues)
+		wrong := fmt.Sprintf("key %.80q: %s with %d values: want 1 to %d", e.Key, e.Operator, len(e.Values),
+			broker.MaxSelectorValues)
+		switch n := len(e.Values); {
+		case n == 0:
+			return errors.New(wrong)
+		case n > broker.MaxSelectorValues:
+			return BoundError{wrong}
 		}
 	case Exists, DoesNotExist:
 		if len(e.Values) > 0 {
