@@ -60,6 +60,9 @@ func TestDirectives(t *testing.T) {
 	}
 }
 
+// columns is the length of a line of Markdown.
+const columns = 160
+
 const byGenerate = "generated from the directives by \"make generate\". Do not edit. -->\n"
 
 func syntax(head string, all []plugin.Directive) string {
@@ -75,9 +78,23 @@ func syntax(head string, all []plugin.Directive) string {
 func explained(all []plugin.Directive) string {
 	var b strings.Builder
 	for _, d := range all {
-		fmt.Fprintf(&b, "* `%s`: %s", strings.TrimSpace(d.Name+" "+d.Args), d.Text)
+		text := fmt.Sprintf("* `%s`: %s", strings.TrimSpace(d.Name+" "+d.Args), d.Text)
 		if d.Default != "" {
-			fmt.Fprintf(&b, " Default: `%s`.", d.Default)
+			text += fmt.Sprintf(" Default: `%s`.", d.Default)
+		}
+		width := 0
+		for i, word := range strings.Split(text, " ") {
+			switch {
+			case i == 0:
+			case width+1+len(word) > columns:
+				b.WriteString("\n  ")
+				width = 2
+			default:
+				b.WriteString(" ")
+				width++
+			}
+			b.WriteString(word)
+			width += len(word)
 		}
 		b.WriteString("\n")
 	}

@@ -19,18 +19,19 @@ func (b *block) ofObjects() []Directive {
 	return []Directive{
 		{
 			Name: "kubeconfig", Args: "FILE [CONTEXT]", Min: 1, Max: 2, Set: b.kubeconfig,
-			Text: "reaches the API server by a kubeconfig, which is read again when it changes and when the API server rejects the credential. " +
-				"Default: in-cluster, by the ServiceAccount of the Pod.",
+			Text: "reaches the API server by a kubeconfig, read again when it changes and when its credential is " +
+				"rejected. Default: in-cluster.",
 		},
 		{
 			Name: "manifests", Args: "PATH...", Min: 1, Max: -1, Set: b.manifests,
-			Text: "reads the objects from files, or from the `.yaml`, `.yml` and `.json` files of a folder, in place of an API server, and checks them " +
-				"every second. A broken file, or an object given twice, stops the start; later the last good state stays. Other kinds are ignored. " +
-				"Not with `kubeconfig`, `snapshot`, `apiserver_qps`.",
+			Text: "reads the objects from files, or from the `.yaml`, `.yml` and `.json` files of a folder, and " +
+				"checks them every second. A broken file, or an object given twice, stops the start; later the last " +
+				"good state stays. Not with `kubeconfig`, `snapshot`, `apiserver_qps`.",
 		},
 		{
 			Name: "namespaces", Args: "NAMESPACE...", Min: 1, Max: -1, Set: b.namespaces,
-			Text: "serves these namespaces alone; default: all. Each has its own watch, so rights in these namespaces are enough. Not with `namespace_labels`.",
+			Text: "serves these namespaces alone; default: all. Rights in these namespaces are enough. Not with " +
+				"`namespace_labels`.",
 		},
 		{
 			Name: "namespace_labels", Args: "SELECTOR", Min: 1, Max: -1, Set: b.namespaceLabels,
@@ -58,13 +59,15 @@ func (b *block) ofAnswers() []Directive {
 		},
 		{
 			Name: "policy", Args: "local_first|round_robin|all|none", Min: 1, Max: 1, Default: "local_first", Set: b.policy,
-			Text: "sets which of the [selected](docs/spec/selection.md) clusters answer for a ClusterSetIP service without `spec.ips`: `local_first` takes the " +
-				"local cluster while it has a ready address, for IPv4 and IPv6 alike, else one other in rotation; `round_robin` one in rotation; `all` all; " +
-				"`none` none, so that the service exists without an address. The rotation gives each client one cluster a second, the same for A, AAAA and SRV.",
+			Text: "sets which of the [selected](docs/spec/selection.md) clusters answer for a ClusterSetIP service " +
+				"without `spec.ips`: `local_first` the local one while it has a ready address, else one other; " +
+				"`round_robin` one; `all` all; `none` none, so that the name exists without an address. Each client " +
+				"gets one cluster a second, in turn.",
 		},
 		{
 			Name: "topology", Args: topologyArgs, Min: 2, Max: 4, Set: b.topology,
-			Text: "sets the location of this server: zone, region or both, or a Node with labels for them. Default: unknown, so all slices are used. Not with `noendpoints`.",
+			Text: "sets the location of this server, or a Node with labels for it. " +
+				"Without it all slices are used. Not with `noendpoints`.",
 		},
 		{
 			Name: "noendpoints", Set: b.noEndpoints,
@@ -77,8 +80,8 @@ func (b *block) ofAnswers() []Directive {
 		},
 		{
 			Name: "max_answers", Args: "N", Min: 1, Max: 1, Set: b.maxAnswers,
-			Text: "limits A, AAAA and SRV answers to so many records, 1 to 4096, without setting TC. They come from all clusters, differ by client, and " +
-				"change every second. Default: no limit.",
+			Text: "limits A, AAAA and SRV answers to so many records, 1 to 4096, without TC. They differ by client " +
+				"and second. Default: no limit.",
 			Rare: "where headless services have hundreds of endpoints",
 		},
 		{
@@ -88,13 +91,13 @@ func (b *block) ofAnswers() []Directive {
 		},
 		{
 			Name: "ns", Args: "NAME [ADDRESS...]", Min: 1, Max: -1, Set: b.ns,
-			Text: "sets the name server in SOA and NS records: a name outside of the zones, or `ns.dns.Z` followed by its addresses. Default: `ns.dns.Z` at the " +
-				"addresses of this server.",
+			Text: "sets the name server in SOA and NS records: a name outside of the zones, or `ns.dns.Z` with " +
+				"addresses. Default: this server.",
 			Rare: "where resolvers follow NS records and reach this server elsewhere than it listens, as behind a Service",
 		},
 		{
 			Name: "explain_answers", Args: "on|off", Min: 1, Max: 1, Default: "off", Set: b.explainAnswers,
-			Text: "adds the reason to negative answers, as an extended error with a [code](docs/troubleshooting.md#codes-of-clusterset-explain).",
+			Text: "adds a [code](docs/troubleshooting.md#codes-of-clusterset-explain) for the reason to negative answers.",
 		},
 	}
 }
@@ -118,8 +121,8 @@ func (b *block) ofOperation() []Directive {
 		},
 		{
 			Name: "snapshot", Args: "FILE [MAX_AGE]", Min: 1, Max: 2, Set: b.snapshot,
-			Text: "writes the state to **FILE**, and serves it after a start if the API server, or a list, is not available and the state is not older than " +
-				"**MAX_AGE**, above 0s; without **MAX_AGE** 24h.",
+			Text: "writes the state to **FILE**, and serves it after a start without API server or a list, " +
+				"if not older than **MAX_AGE** (24h).",
 		},
 		{
 			Name: "apiserver_qps", Args: "QPS [BURST]", Min: 1, Max: 2, Set: b.apiserverQPS,
@@ -128,7 +131,8 @@ func (b *block) ofOperation() []Directive {
 		},
 		{
 			Name: "fallthrough", Args: "[ZONES...]", Max: -1, Set: b.fallthru,
-			Text: "passes names that do not exist to the next plugin, in all zones of the block or in **ZONES**; never NODATA, and never before the first sync.",
+			Text: "passes names that do not exist to the next plugin, in all zones or in **ZONES**; never NODATA, " +
+				"never before the first sync.",
 		},
 	}
 }
