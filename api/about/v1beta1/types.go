@@ -2,8 +2,7 @@ package v1beta1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// ClusterProperty holds one fact about its cluster; its name says which one, its value is that fact (KEP-2149,
-// "ClusterProperty CRD"). Names are well known (KEP-2149, "Well known properties") or end in a suffix of their own
+// ClusterProperty holds one fact about its cluster: a name and a value (KEP-2149, "ClusterProperty CRD"). Names are well known (KEP-2149, "Well known properties") or end in a suffix of their own
 // (KEP-2149, "Additional Properties").
 //
 // +kubebuilder:object:root=true
@@ -16,11 +15,11 @@ type ClusterProperty struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Spec is what is said about the cluster.
+	// Spec has the value.
 	Spec ClusterPropertySpec `json:"spec"`
 }
 
-// ClusterPropertySpec is what a ClusterProperty says.
+// ClusterPropertySpec has the value of a ClusterProperty.
 type ClusterPropertySpec struct {
 	// Value is the fact, in the form that the name of the property asks for: 1 to 128,000 Unicode code points (KEP-2149,
 	// "ClusterProperty CRD").

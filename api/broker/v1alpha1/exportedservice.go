@@ -5,8 +5,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ExportedService is an export record: what one member says about one service that it exports. It lives in the broker
-// namespace of that member, which alone writes it, and is named "<name>.<namespace>" of the service.
+// ExportedService is an export record: one service of one member. It lives in the broker namespace of that member, which
+// alone writes it, and is named "<name>.<namespace>" of the service.
 //
 // Whose it is follows from its namespace, never from its contents.
 //
@@ -20,11 +20,11 @@ type ExportedService struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Spec is what the member says. There is no status: only the member writes to it.
+	// Spec describes the service. There is no status: only the member writes to it.
 	Spec ExportedServiceSpec `json:"spec"`
 }
 
-// ServiceType says how clients reach an exported service. The words are those of ServiceImport (KEP-1645).
+// ServiceType is how clients reach an exported service. The words are those of ServiceImport (KEP-1645).
 //
 // +kubebuilder:validation:Enum=ClusterSetIP;Headless
 type ServiceType string
@@ -35,7 +35,7 @@ const (
 	Headless     ServiceType = "Headless" // clusterIP: None
 )
 
-// ExportedServiceSpec is what an export record says.
+// ExportedServiceSpec describes an exported service.
 //
 // The schema accepts no value that Go does not decode: one such value would make the whole list unreadable to older
 // members. The format date-time is wider than RFC 3339, and an integer of more than 2^53 may come back as a float.

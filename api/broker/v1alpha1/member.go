@@ -121,7 +121,7 @@ func (m *Member) Stamp() int64 {
 	return stamp
 }
 
-// MemberStatus is what a member says about itself.
+// MemberStatus is what a member publishes about itself.
 type MemberStatus struct {
 	// Version is that of its controller.
 	//

@@ -53,7 +53,7 @@ type PropertyExpression struct {
 	Values []string `json:"values,omitempty"`
 }
 
-// PropertyOperator says how a [PropertyExpression] compares. As in a label selector, NotIn also matches a cluster
+// PropertyOperator is how a [PropertyExpression] compares. As in a label selector, NotIn also matches a cluster
 // without the property.
 //
 // +kubebuilder:validation:Enum=In;NotIn;Exists;DoesNotExist
