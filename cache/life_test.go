@@ -3,6 +3,7 @@ package cache
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -10,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -22,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/yaml"
 
 	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/cache/index"
@@ -769,7 +772,46 @@ func testVersions(t *testing.T, cp *controlplane.ControlPlane) {
 	if got := names(r.State()); got != "pay.bank web.shop" {
 		t.Errorf("got %q", got)
 	}
+	must(t, cp.InstallCRDs(t.Context(), withV1(t, "v1beta1", "v1alpha1")))
+	until.True(t, "v1 is watched beside others", at("v1"))
+	apply(t, cp, strings.Replace(shopWeb, "10.9.0.1", "10.9.0.4", 1))
+	until.True(t, "the address by v1", func() bool { return strings.Contains(show(r.State()), "10.9.0.4") })
+	must(t, cp.InstallCRDs(t.Context(), withV1(t)))
+	apply(t, cp, strings.NewReplacer("v1alpha1", "v1", "10.9.0.1", "10.9.0.5").Replace(shopWeb))
+	until.True(t, "the address by v1 alone", func() bool { return strings.Contains(show(r.State()), "10.9.0.5") })
+	must(t, cp.InstallCRDs(t.Context(), withoutVersion(t, "v1beta1")))
+	until.True(t, "v1alpha1 is watched without v1", at("v1alpha1"))
 	remove(t, cp, strings.Replace(bankPay, "v1beta1", "v1alpha1", 1))
+}
+
+// withV1 is the definition of ServiceImport with a version v1 (enhancements#6400), which is v1beta1 by another name. Of
+// the other versions it serves these.
+func withV1(t *testing.T, served ...string) []byte {
+	t.Helper()
+	var crd struct {
+		APIVersion string         `json:"apiVersion"`
+		Kind       string         `json:"kind"`
+		Metadata   map[string]any `json:"metadata"`
+		Spec       map[string]any `json:"spec"`
+	}
+	must(t, yaml.Unmarshal(controlplane.MCSCRDs()[0], &crd))
+	all := crd.Spec["versions"].([]any)
+	for _, v := range all {
+		if version := v.(map[string]any); version["name"] == "v1beta1" {
+			v1 := maps.Clone(version)
+			v1["name"], v1["storage"] = "v1", false
+			all = append(all, v1)
+		}
+	}
+	for _, v := range all {
+		version := v.(map[string]any)
+		name := version["name"].(string)
+		version["served"] = name == "v1" || slices.Contains(served, name)
+	}
+	crd.Spec["versions"] = all
+	text, err := yaml.Marshal(crd)
+	must(t, err)
+	return text
 }
 
 func TestLifeRollback(t *testing.T) {
