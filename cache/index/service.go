@@ -114,7 +114,7 @@ type run struct {
 	end    uint32 // records up to and with this run
 }
 
-// HasVIP reports whether the addresses of the service are those of spec.ips.
+// HasVIP reports whether the addresses of the service are those of spec.ips, or will be.
 func (s *Service) HasVIP() bool { return s.vip }
 
 // Clusters is the number of clusters with ready endpoints in use. The first ones answer for the service.
