@@ -27,7 +27,7 @@ func (r requeuer) all() {
 	for _, svc := range slices.Concat(r.member.Imports(), r.member.Leftovers()) {
 		r.imports.Add(svc, queue.Backlog)
 	}
-	for _, svc := range r.broker.OwnServices() {
+	for _, svc := range r.broker.Own.Services() {
 		r.exports.Add(svc, queue.Backlog)
 	}
 	for _, svc := range r.broker.Services() {
@@ -61,14 +61,14 @@ func (r requeuer) concernsImport(c broker.Change) bool {
 }
 
 func (r requeuer) concernsExport(c broker.Change) bool {
-	record, slices := r.broker.Own(c.Service)
-	return record != nil || len(slices) > 0 || r.member.Export(c.Service) != nil || len(r.broker.OwnClaims(c.Service)) > 0
+	record, slices := r.broker.Own.Objects(c.Service)
+	return record != nil || len(slices) > 0 || r.member.Export(c.Service) != nil || len(r.broker.Own.Claims(c.Service)) > 0
 }
 
 // memberChanged queues the services that a change of an object of this cluster affects.
 func (r requeuer) memberChanged(a member.Affected) {
 	for _, svc := range a.Sources {
-		if r.member.Export(svc) != nil || r.broker.ListedUID(svc) != "" { // its ServiceExport may have gone with its CRD
+		if r.member.Export(svc) != nil || r.broker.Own.ListedUID(svc) != "" { // its ServiceExport may have gone with its CRD
 			a.Exports, a.Imports = append(a.Exports, svc), append(a.Imports, svc)
 		}
 	}

@@ -6,10 +6,10 @@
 //	                                     which cluster id
 //	ExportedServices, slices --watch-->  does an object belong to its      --> Records, Slices
 //	of all members                       namespace, and is it well-formed?     (of accepted objects only)
-//	Inventories              --watch-->  which copy is the newest?         --> Entry, OwnEntry, claims
+//	Inventories              --watch-->  which copy is the newest?         --> Entry, claims
 //	Leases                   --watch-->  when was each seen to change?     --> Liveness
 //
-//	this member's namespace  <--apply--  ApplyRecord, ApplySlice, Renew, ... ; Own returns its own writes at once
+//	this member's namespace  <--apply--  Own: ApplyRecord, ApplySlice, ... ; it reads its own writes at once
 //
 // Every object is decoded and validated by itself: a hostile member's object is rejected, reported once for each of its
 // versions, and costs no other member anything.
@@ -38,7 +38,6 @@ import (
 	"github.com/clusterset-dns/clusterset/api/logging"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/apiserver"
-	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
 // A Config names the broker of a member.
@@ -56,62 +55,31 @@ type Config struct {
 	Interval, Silence time.Duration
 }
 
-// A Change is one of a record, a slice or an inventory entry for a service.
-type Change struct {
-	Service types.NamespacedName
-	Member  string // its namespace on the broker
-	Initial bool   // the first list is being read
-	Listed  bool   // of an inventory entry
-	// by another member, of an entry or a record, without an end of an export or other slices: it may do so at any rate
-	Altered bool
-	Urgent  bool // a slice of another member lost its last ready endpoint, or an export ended
-}
-
-// Handlers are notified of what happens on the broker, from several goroutines. They should return soon; any of them
-// may be nil.
-type Handlers struct {
-	// Changed: a record, a slice or an inventory entry of some member was added, changed or deleted.
-	Changed func(Change)
-	// MembersChanged: members or their namespaces changed, which may affect every service.
-	MembersChanged func()
-	// PropertiesChanged: only the ClusterProperties of a member changed, which may affect every service.
-	PropertiesChanged func(clusterID string)
-	// Rejected: an object is not accepted. It is called once for each version of an object.
-	Rejected func(merge.Rejection)
-}
-
 // A Broker is the broker of one clusterset. The objects that it returns are shared with its caches: callers must not
 // change them. All methods may be called by several goroutines, but [Broker.Handle] is called once and before
 // [Broker.Run].
 //
-// Its parts are fields, for consumers that need no more: Members (which namespace belongs to which cluster), Heartbeats
-// (Leases of all members), Aggregates (published imports). Its own methods are in files by their job: watch.go
-// (informers to handlers), validate.go (which objects count), read.go and view.go (from the caches), write.go (to the
-// own namespace), state.go (does this cluster belong to the clusterset) and removal.go (was it removed).
+// Its parts are fields, for consumers that need no more: Members (which namespace belongs to which cluster), Exports
+// (valid objects of all members), Own (objects of this member, and their writes), Heartbeats (Leases of all members),
+// Aggregates (published imports). Its own methods are in files by their job: watch.go (informers to handlers), state.go
+// (does this cluster belong to the clusterset) and removal.go (was it removed).
 //
 // Reads answer from the caches at any time: before the first list with nothing, while the broker is away with what was
 // known last. Nobody acts on objects that the broker lost, or has in an older copy (package protocol). The overlays add
 // this member's own writes to the caches, until the watch has delivered them.
 type Broker struct {
-	Members    *Members
+	Members *Members
+	*Exports
+	Own        *OwnObjects
 	Heartbeats *Heartbeats
 	Aggregates *Aggregates
 
 	link
-	cfg      Config
-	handlers Handlers // set before Run; each is a function
-	client   *apiserver.Client
+	cfg    Config
+	client *apiserver.Client
+	leases cache.SharedIndexInformer
 
-	records, slices     cache.SharedIndexInformer
-	inventories, leases cache.SharedIndexInformer
-	ownRecords          *apiserver.Overlay[*v1alpha1.ExportedService]
-	ownSlices           *apiserver.Overlay[*discoveryv1.EndpointSlice]
-	ownInventories      *apiserver.Overlay[*v1alpha1.Inventory]
-	stamps              *stamps // of the own objects
-	newest              inventories
-
-	rejections logging.OnChangeOf[string, string] // version and reason, by kind and key of the rejected objects
-	removal    removal
+	removal removal
 	// undecodable has a value when an object was found that does not decode; capacity 1.
 	undecodable chan struct{}
 }
@@ -125,9 +93,7 @@ func New(cfg Config) (*Broker, error) {
 	cfg.Interval, cfg.Silence = cmp.Or(cfg.Interval, 10*time.Second), cmp.Or(cfg.Silence, 25*time.Second)
 	cfg.Log = cmp.Or(cfg.Log, logging.Discard)
 	cfg.Barrier = cmp.Or(cfg.Barrier, &logging.Barrier{})
-	b := &Broker{
-		cfg: cfg, client: client, handlers: Handlers{}.complete(), stamps: &stamps{}, undecodable: make(chan struct{}, 1),
-	}
+	b := &Broker{cfg: cfg, client: client, undecodable: make(chan struct{}, 1)}
 	b.Aggregates = &Aggregates{client: client, namespace: cfg.Namespace, log: cfg.Log}
 	b.removal.wake = make(chan struct{}, 1)
 	b.silence, b.set = cfg.Silence, apiserver.NewSet(apiserver.SetConfig{
@@ -138,10 +104,19 @@ func New(cfg Config) (*Broker, error) {
 		link: b.link, client: client, namespace: cfg.Namespace, clusterID: cfg.ClusterID, brokerUID: cfg.UID,
 		memory: newMemory(cfg.Noted),
 	}
+	handlers := Handlers{}.complete()
+	b.Exports = &Exports{members: b.Members, own: cfg.Namespace, clusterID: cfg.ClusterID, handlers: &handlers}
 	b.follow()
+	b.Own = &OwnObjects{
+		client: client, namespace: cfg.Namespace, stamps: &stamps{}, newest: &b.Exports.newest,
+		records:     apiserver.NewOverlay[*v1alpha1.ExportedService](b.records),
+		slices:      apiserver.NewOverlay[*discoveryv1.EndpointSlice](b.slices),
+		inventories: apiserver.NewOverlay[*v1alpha1.Inventory](b.inventories),
+		changed:     func(i *v1alpha1.Inventory) { b.Exports.inventoryChanged(i, false) },
+	}
 	b.Heartbeats = &Heartbeats{
 		link: b.link, client: client, namespace: cfg.Namespace, self: cfg.ClusterID + "/" + rand.String(10),
-		members: b.Members, stamps: b.stamps, seen: make(map[string]renewal),
+		members: b.Members, stamps: b.Own.stamps, seen: make(map[string]renewal),
 		lists: []listed{
 			{watchRecords, &v1alpha1.ExportedService{}, mcsv1beta1.LabelSourceCluster, b.records},
 			{watchSlices, &discoveryv1.EndpointSlice{}, mcsv1beta1.LabelSourceCluster, b.slices},
@@ -149,23 +124,6 @@ func New(cfg Config) (*Broker, error) {
 		},
 	}
 	return b, nil
-}
-
-// complete returns the handlers with a function in place of each that is nil.
-func (h Handlers) complete() Handlers {
-	if h.Changed == nil {
-		h.Changed = func(Change) {}
-	}
-	if h.MembersChanged == nil {
-		h.MembersChanged = func() {}
-	}
-	if h.PropertiesChanged == nil {
-		h.PropertiesChanged = func(string) {}
-	}
-	if h.Rejected == nil {
-		h.Rejected = func(merge.Rejection) {}
-	}
-	return h
 }
 
 // follow adds the kinds that are read.
@@ -197,9 +155,6 @@ func (b *Broker) follow() {
 	b.leases = b.set.Add(&coordinationv1.Lease{}, apiserver.WatchOptions{
 		Labels: broker.LabelManagedBy + "=" + broker.ManagedBy, Fields: "metadata.name=" + broker.HeartbeatName,
 	})
-	b.ownRecords = apiserver.NewOverlay[*v1alpha1.ExportedService](b.records)
-	b.ownSlices = apiserver.NewOverlay[*discoveryv1.EndpointSlice](b.slices)
-	b.ownInventories = apiserver.NewOverlay[*v1alpha1.Inventory](b.inventories)
 }
 
 // Close ends the connections. Run must have returned.
@@ -226,14 +181,8 @@ func (b *Broker) Waiting() string { return b.set.Waiting(synced...) }
 // ListAnew lists all kinds anew after a restore of the broker.
 func (b *Broker) ListAnew() { b.set.ListAnew() }
 
-// Distrust makes each own object that the broker has now older than what this cluster wrote, so that it is written
-// again. It is for a process that does not know what the broker has lost, as an earlier process wrote it.
-func (b *Broker) Distrust() { b.stamps.raise() }
-
 // rolledBack forgets our own writes after the broker was restored: its state may not have them.
 func (b *Broker) rolledBack() {
-	b.ownRecords.Reset()
-	b.ownSlices.Reset()
-	b.ownInventories.Reset()
+	b.Own.reset()
 	b.handlers.MembersChanged()
 }

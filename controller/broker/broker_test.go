@@ -398,8 +398,7 @@ func urgentAndAltered(t *testing.T, a admin, l *link) {
 	a.delete(inventory("west", 8, false))
 	a.delete(inventory("east", 7, true))
 	until.True(t, "the own inventory is gone", func() bool {
-		_,
-			old := l.OwnInventory(inventory("east", 7, true).Name)
+		_, old := l.Own.Inventory(inventory("east", 7, true).Name)
 		return old
 	})
 	if got := l.Entry(l.Members.Get("west"), db); got != (protocol.Entry{Stamp: 8}) {
@@ -416,36 +415,36 @@ func testWrite(t *testing.T, a admin) {
 
 	// A write counts before its watch event, wherever the object said it was.
 	r := record("west", web)
-	must(t, l.ApplyRecord(t.Context(), r))
+	must(t, l.Own.ApplyRecord(t.Context(), r))
 	if r.UID != "" || r.Namespace != namespaceOf("west") {
 		t.Error("ApplyRecord changed its argument")
 	}
 	s := slice("west", web, "web-1")
-	_, err := l.ApplySlice(t.Context(), s)
+	_, err := l.Own.ApplySlice(t.Context(), s)
 	must(t, err)
-	own, ownSlices := l.Own(web)
+	own, ownSlices := l.Own.Objects(web)
 	if own == nil || own.Namespace != namespaceOf("east") || own.UID == "" || len(ownSlices) != 1 ||
 		ownSlices[0].Namespace != namespaceOf("east") {
 		t.Fatalf("own = %v and %v right after the write, want a record and a slice", own, ownSlices)
 	}
-	if got := l.OwnServices(); !slices.Equal(got, []types.NamespacedName{db, web}) {
+	if got := l.Own.Services(); !slices.Equal(got, []types.NamespacedName{db, web}) {
 		t.Errorf("own services = %v, want db and web", got)
 	}
 	other := own.DeepCopy()
 	other.UID = "00000000-0000-0000-0000-000000000000"
-	if err := l.DeleteRecord(t.Context(), other); !apierrors.IsConflict(err) {
+	if err := l.Own.DeleteRecord(t.Context(), other); !apierrors.IsConflict(err) {
 		t.Errorf("delete with another UID: %v, want a conflict", err)
 	}
 	stale := record("east", web)
 	stale.UID, stale.ResourceVersion = own.UID, own.ResourceVersion
 	stale.Spec.Type = v1alpha1.Headless
-	must(t, l.ApplyRecord(t.Context(), stale))
-	if err := l.ApplyRecord(t.Context(), stale); !apierrors.IsConflict(err) {
+	must(t, l.Own.ApplyRecord(t.Context(), stale))
+	if err := l.Own.ApplyRecord(t.Context(), stale); !apierrors.IsConflict(err) {
 		t.Errorf("apply of an old version: %v, want a conflict", err)
 	}
-	must(t, l.DeleteSlice(t.Context(), ownSlices[0]))
-	must(t, l.DeleteRecord(t.Context(), own))
-	if own, ownSlices := l.Own(web); own != nil || len(ownSlices) > 0 {
+	must(t, l.Own.DeleteSlice(t.Context(), ownSlices[0]))
+	must(t, l.Own.DeleteRecord(t.Context(), own))
+	if own, ownSlices := l.Own.Objects(web); own != nil || len(ownSlices) > 0 {
 		t.Errorf("own = %v and %v right after they were deleted, want none", own, ownSlices)
 	}
 	until.True(t, "web gone", func() bool { return !slices.Contains(l.Services(), web) })
@@ -459,7 +458,7 @@ func testWrite(t *testing.T, a admin) {
 	still.Handle(broker.Handlers{Changed: func(c broker.Change) { told = append(told, c.Service) }})
 	part := &v1alpha1.Inventory{ObjectMeta: metav1.ObjectMeta{Name: api.InventoryPart(web.Namespace, web.Name)}}
 	part.Spec.Exports = []v1alpha1.InventoryEntry{{Name: "web.shop", UID: exportUID}}
-	must(t, still.ApplyInventory(t.Context(), part))
+	must(t, still.Own.ApplyInventory(t.Context(), part))
 	if !slices.Equal(told, []types.NamespacedName{web}) {
 		t.Errorf("told %v, want web", told)
 	}
@@ -516,14 +515,14 @@ func testHeartbeats(t *testing.T, a admin) {
 		t.Error("an echo before the first heartbeat")
 	}
 	sent := time.Now()
-	must(t, l.Heartbeats.Renew(t.Context(), l.Stamp(), 90*time.Second, 7, ""))
+	must(t, l.Heartbeats.Renew(t.Context(), l.Own.Stamp(), 90*time.Second, 7, ""))
 	until.True(t, "an echo", func() bool { return !l.Heartbeats.Echo().Before(sent) })
 	before, same := l.liveness("west"), lease("west", time.Now())
 	must(t, a.c.Get(t.Context(), same, same.Namespace, same.Name))
 	same.Annotations = map[string]string{"a": "1"}
 	must(t, a.c.Update(t.Context(), same)) // no heartbeat
 	sent = time.Now()
-	must(t, l.Heartbeats.Renew(t.Context(), l.Stamp(), 90*time.Second, 7, ""))
+	must(t, l.Heartbeats.Renew(t.Context(), l.Own.Stamp(), 90*time.Second, 7, ""))
 	until.True(t, "the next echo", func() bool { return !l.Heartbeats.Echo().Before(sent) })
 	if is := l.liveness("west"); is != before {
 		t.Errorf("heartbeat of west = %+v after another change of its Lease, want %+v", is, before)
@@ -537,23 +536,23 @@ func testHeartbeats(t *testing.T, a admin) {
 	theirs := lease("east", time.Now())
 	theirs.Spec.HolderIdentity = new("another")
 	a.apply(theirs)
-	if err := l.Heartbeats.Renew(t.Context(), l.Stamp(), 90*time.Second, 7, ""); !apierrors.IsConflict(err) {
+	if err := l.Heartbeats.Renew(t.Context(), l.Own.Stamp(), 90*time.Second, 7, ""); !apierrors.IsConflict(err) {
 		t.Errorf("a heartbeat after that of another process: %v, want a conflict", err)
 	}
 	h, err := l.Heartbeats.Last(t.Context())
 	if must(t, err); h.Stamp != broker.HeartbeatOf(theirs).Stamp || h.Ours {
 		t.Errorf("read %+v, want theirs", h)
 	}
-	must(t, l.Heartbeats.Renew(t.Context(), l.Stamp(), 90*time.Second, 7, ""))
+	must(t, l.Heartbeats.Renew(t.Context(), l.Own.Stamp(), 90*time.Second, 7, ""))
 	must(t, a.c.Delete(t.Context(), lease("east", time.Now())))
-	if err := l.Heartbeats.Renew(t.Context(), l.Stamp(), 90*time.Second, 7, ""); !apierrors.IsConflict(err) {
+	if err := l.Heartbeats.Renew(t.Context(), l.Own.Stamp(), 90*time.Second, 7, ""); !apierrors.IsConflict(err) {
 		t.Errorf("a heartbeat after that was deleted: %v, want a conflict", err)
 	}
 	h, err = l.Heartbeats.Last(t.Context())
 	if must(t, err); h.Stamp != 0 {
 		t.Errorf("read %+v, want none", h)
 	}
-	must(t, l.Heartbeats.Renew(t.Context(), l.Stamp(), 90*time.Second, 7, ""))
+	must(t, l.Heartbeats.Renew(t.Context(), l.Own.Stamp(), 90*time.Second, 7, ""))
 	must(t, a.c.Delete(t.Context(), lease("east", time.Now())))
 	_, err = l.Heartbeats.Last(t.Context())
 	must(t, err)
@@ -618,7 +617,7 @@ func (l *link) awaitMembers(do func()) {
 // Lease, removed in any order, nothing is known (docs/spec/controller.md 8.1).
 func leasesAreLost(t *testing.T, a admin, l *link) {
 	t.Helper()
-	renew := func() { must(t, l.Heartbeats.Renew(t.Context(), l.Stamp(), 90*time.Second, 7, "")) }
+	renew := func() { must(t, l.Heartbeats.Renew(t.Context(), l.Own.Stamp(), 90*time.Second, 7, "")) }
 	at := time.Now()
 	beat := func(id string) func() {
 		return func() {
@@ -904,10 +903,10 @@ func testOneWatch(t *testing.T, a admin) {
 	if s := l.State(); s.Link || !l.Synced() || !l.Heartbeats.Echo().IsZero() {
 		t.Errorf("state = %+v, synced %t, echo %s; want no link, true, none", s, l.Synced(), l.Heartbeats.Echo())
 	}
-	must(t, l.ApplyRecord(t.Context(), record("east", web)))
+	must(t, l.Own.ApplyRecord(t.Context(), record("east", web)))
 	l.awaitRecords(web, "east")
-	own, _ := l.Own(web)
-	must(t, l.DeleteRecord(t.Context(), own))
+	own, _ := l.Own.Objects(web)
+	must(t, l.Own.DeleteRecord(t.Context(), own))
 }
 
 // lax returns the definition without its schema.
@@ -1027,7 +1026,7 @@ func testLost(t *testing.T, a admin) {
 	if s := l.State(); s.Membership != broker.Admitted || len(l.Records(db)) != 2 {
 		t.Errorf("state = %+v with %d records, want all that was known", s, len(l.Records(db)))
 	}
-	if err := l.Heartbeats.Renew(t.Context(), l.Stamp(), 90*time.Second, 7, ""); err == nil {
+	if err := l.Heartbeats.Renew(t.Context(), l.Own.Stamp(), 90*time.Second, 7, ""); err == nil {
 		t.Error("renewed on a broker that is away")
 	}
 	absent := connect(t, a.cp.Config()) // down at start
@@ -1071,16 +1070,16 @@ func testRestored(t *testing.T, a admin) {
 	}
 	l := connect(t, cfg)
 	until.True(t, "synced", l.Synced)
-	before := l.OwnServices()
+	before := l.Own.Services()
 	write := func() {
 		t.Helper()
 		for i := range 20 {
-			must(t, l.ApplyRecord(t.Context(), record("east", types.NamespacedName{Namespace: "late",
+			must(t, l.Own.ApplyRecord(t.Context(), record("east", types.NamespacedName{Namespace: "late",
 				Name: fmt.Sprint("x", i)})))
 		}
 	}
 	beat := func() (protocol.Stamp, error) {
-		stamp := l.Stamp()
+		stamp := l.Own.Stamp()
 		return stamp, l.Heartbeats.Renew(t.Context(), stamp, 90*time.Second, 7, "")
 	}
 	write()
@@ -1101,12 +1100,12 @@ func testRestored(t *testing.T, a admin) {
 		t.Errorf("heartbeat %+v, want one of before %s", h, last)
 	}
 	l.ListAnew()
-	until.True(t, "the restored state, with later versions", func() bool { return slices.Equal(l.OwnServices(), before) })
+	until.True(t, "the restored state, with later versions", func() bool { return slices.Equal(l.Own.Services(), before) })
 	write()
 	must(t, a.cp.RestoreEtcd(t.Context(), saved))
-	until.True(t, "the restored state", func() bool { return slices.Equal(l.OwnServices(), before) })
-	must(t, l.ApplyRecord(t.Context(), record("east", web)))
-	until.True(t, "the new one", func() bool { return len(l.OwnServices()) == len(before)+1 })
+	until.True(t, "the restored state", func() bool { return slices.Equal(l.Own.Services(), before) })
+	must(t, l.Own.ApplyRecord(t.Context(), record("east", web)))
+	until.True(t, "the new one", func() bool { return len(l.Own.Services()) == len(before)+1 })
 	l.awaitRecords(web, "east")
 }
 

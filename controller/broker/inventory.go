@@ -1,11 +1,12 @@
 package broker
 
 import (
+	"reflect"
 	"slices"
 	"strings"
 	"time"
 
-	discoveryv1 "k8s.io/api/discovery/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -38,41 +39,41 @@ func listedIn(i *v1alpha1.Inventory, svc types.NamespacedName) (e v1alpha1.Inven
 }
 
 // Entry returns the entry of a service in the newest known inventory of a member.
-func (b *Broker) Entry(m *v1alpha1.Member, svc types.NamespacedName) protocol.Entry {
-	return entryOf(b.part(m, svc), svc)
+func (x *Exports) Entry(m *v1alpha1.Member, svc types.NamespacedName) protocol.Entry {
+	return entryOf(x.part(m, svc), svc)
 }
 
 // part returns the newest known copy of the part of a member's inventory that a service belongs to, or nil.
-func (b *Broker) part(m *v1alpha1.Member, svc types.NamespacedName) *v1alpha1.Inventory {
+func (x *Exports) part(m *v1alpha1.Member, svc types.NamespacedName) *v1alpha1.Inventory {
 	key := m.Spec.Namespace + "/" + broker.InventoryPart(svc.Namespace, svc.Name)
-	seen := b.newest.get(key)
+	seen := x.newest.get(key)
 	// The store may be ahead of its handler.
-	if item, ok, _ := b.inventories.GetStore().GetByKey(key); ok {
+	if item, ok, _ := x.inventories.GetStore().GetByKey(key); ok {
 		seen = newer(seen, item.(*v1alpha1.Inventory))
 	}
 	return seen
 }
 
 // vips returns the pools, and the claims of all members for a service. records are those of the service.
-func (b *Broker) vips(svc types.NamespacedName, networks merge.VIPNetworks, records []merge.Record) merge.VIPs {
-	members := b.Members.All()
+func (x *Exports) vips(svc types.NamespacedName, networks merge.VIPNetworks, records []merge.Record) merge.VIPs {
+	members := x.members.All()
 	v := merge.VIPs{Pools: merge.Pools(members, networks), Stamps: make(map[string]int64)}
 	for i := range members {
 		m := &members[i]
-		part := b.part(m, svc)
+		part := x.part(m, svc)
 		if part == nil {
 			continue
 		}
 		v.Stamps[m.Name] = part.Spec.Stamp
 		if listed, _ := listedIn(part, svc); len(listed.Claims) > 0 {
-			all := merge.Claim{Address: merge.Address{Cluster: m.Name, Stamp: part.Spec.Stamp}}
-			if _, since, err := b.Members.memberOf(m.Spec.Namespace); err == nil {
-				all.Admitted = since
+			claim := merge.Claim{Address: merge.Address{Cluster: m.Name, Stamp: part.Spec.Stamp}}
+			if _, since, err := x.members.memberOf(m.Spec.Namespace); err == nil {
+				claim.Admitted = since
 			}
 			if at := slices.IndexFunc(records, func(r merge.Record) bool { return r.Cluster == m.Name }); at >= 0 {
-				all.Created = records[at].Created
+				claim.Created = records[at].Created
 			}
-			v.Claims = append(v.Claims, claimsOf(listed, all)...)
+			v.Claims = append(v.Claims, claimsOf(listed, claim)...)
 		}
 	}
 	return v
@@ -89,76 +90,41 @@ func claimsOf(e v1alpha1.InventoryEntry, template merge.Claim) (all []merge.Clai
 	return all
 }
 
-// OwnClaims returns the claims for a service in the newest known inventory of this member.
-func (b *Broker) OwnClaims(svc types.NamespacedName) []v1alpha1.Claim {
-	i, _ := b.OwnInventory(broker.InventoryPart(svc.Namespace, svc.Name))
-	if i == nil {
-		return nil
+// inventoryChanged reports the services whose entry differs from the newest known inventory. An end is urgent if the
+// member has a record.
+func (x *Exports) inventoryChanged(i *v1alpha1.Inventory, initial bool) {
+	ms := x.members
+	if item, ok, _ := ms.namespaces.GetStore().GetByKey(i.Namespace); ok && ms.memory.removed(item.(*corev1.Namespace)) {
+		return
 	}
-	e, _ := listedIn(i, svc)
-	return e.Claims
-}
-
-// OwnService returns the knowledge of [Broker.Own] that [protocol.Next] needs. record may be nil.
-func (b *Broker) OwnService(svc types.NamespacedName, record *v1alpha1.ExportedService,
-	all []*discoveryv1.EndpointSlice) (s protocol.Service) {
-	var old bool
-	if s.Entry, old = b.OwnEntry(svc); old {
-		s.Entry.Stamp = 0
+	before, current := x.newest.see(i.Namespace+"/"+i.Name, i)
+	if current != i {
+		return // an older one
 	}
-	if record != nil {
-		stamp := max(1, protocol.Stamp(record.Spec.Stamp)) // 0 is no record
-		s.Record = protocol.Record{Stamp: stamp, UID: types.UID(record.Spec.ExportUID)}
-		s.Record.Gone = b.stamps.see(objectID{kindRecord, record.Name}, stamp)
-		for _, hash := range record.Spec.Slices {
-			s.Record.Slices = append(s.Record.Slices, record.Name+"."+hash)
+	type entry struct{ before, after v1alpha1.InventoryEntry }
+	entries := make(map[string]entry)
+	if before != nil {
+		for _, e := range before.Spec.Exports {
+			entries[e.Name] = entry{before: e}
 		}
 	}
-	for _, e := range all {
-		current := protocol.Slice{Name: e.Name, Stamp: StampOf(e), UID: types.UID(e.Annotations[broker.AnnotationExportUID])}
-		current.Gone = b.stamps.see(objectID{kindSlice, e.Name}, current.Stamp)
-		s.Slices = append(s.Slices, current)
+	for _, e := range i.Spec.Exports {
+		entries[e.Name] = entry{before: entries[e.Name].before, after: e}
 	}
-	return s
-}
-
-// HadSlice reports whether this process wrote or saw an own slice, which it has not deleted.
-func (b *Broker) HadSlice(name string) bool { return b.stamps.knows(objectID{kindSlice, name}) }
-
-// OwnInventory returns the newest known copy of a part of this member's inventory, or nil, with the resource version on
-// the broker. It reports old if the broker lacks it or has an older copy.
-func (b *Broker) OwnInventory(part string) (i *v1alpha1.Inventory, old bool) {
-	key := b.cfg.Namespace + "/" + part
-	stored, _ := b.ownInventories.Get(key)
-	if i = newer(b.newest.get(key), stored); i == nil {
-		return nil, false
-	}
-	b.stamps.clock.See(protocol.Stamp(i.Spec.Stamp)) // the next write needs a higher one
-	if i != stored {
-		i = i.DeepCopy()
-		i.ResourceVersion = ""
-		if stored != nil {
-			i.ResourceVersion = stored.ResourceVersion
+	for name, e := range entries {
+		if svc, ok := ServiceOf(name); ok && !reflect.DeepEqual(e.before, e.after) {
+			ends := e.before.UID != "" && e.after.UID == ""
+			x.handlers.Changed(Change{
+				Service: svc, Member: i.Namespace, Initial: initial, Listed: true,
+				Altered: i.Namespace != x.own && !initial && !ends, Urgent: ends && x.counts(i.Namespace, name),
+			})
 		}
 	}
-	old = stored == nil || stored.Spec.Stamp < i.Spec.Stamp
-	return i, old || b.stamps.raised(protocol.Stamp(stored.Spec.Stamp))
 }
 
-// ListedUID returns the UID of this member's export of a service in the inventory, or "". Without an inventory it is
-// the UID in the record.
-func (b *Broker) ListedUID(svc types.NamespacedName) types.UID {
-	if entry, _ := b.OwnEntry(svc); entry.Stamp != 0 {
-		return entry.UID
-	}
-	if record, _ := b.Own(svc); record != nil {
-		return types.UID(record.Spec.ExportUID)
-	}
-	return ""
-}
-
-// OwnEntry returns the entry of a service in [Broker.OwnInventory].
-func (b *Broker) OwnEntry(svc types.NamespacedName) (e protocol.Entry, old bool) {
-	i, old := b.OwnInventory(broker.InventoryPart(svc.Namespace, svc.Name))
-	return entryOf(i, svc), old
+// counts reports whether a slice affects its service. Without a record of that member it does not: the event of the
+// record covers both, and the first event of a service should find both.
+func (x *Exports) counts(namespace, record string) bool {
+	_, exists, _ := x.records.GetStore().GetByKey(namespace + "/" + record)
+	return exists || namespace == x.own
 }

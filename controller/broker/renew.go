@@ -21,7 +21,7 @@ import (
 
 const maxBlind = 300 // octets
 
-// Renew renews the heartbeat of this member with a new stamp, see [Broker.Stamp]; others wait for ttl. complete is the
+// Renew renews the heartbeat of this member with a new stamp; others wait for ttl. complete is the
 // stamp at which the last pass over all exports began. blind names what this member cannot see of its own cluster, or
 // is "". If the Lease changed since the last Renew or Last, Renew returns a conflict ([apierrors.IsConflict]).
 func (h *Heartbeats) Renew(ctx context.Context, stamp protocol.Stamp, ttl time.Duration, complete protocol.Stamp,

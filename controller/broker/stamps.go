@@ -36,13 +36,6 @@ func (l *stamps) raise() {
 	l.floor = s
 }
 
-// raised reports whether the floor is above a stamp.
-func (l *stamps) raised(s protocol.Stamp) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return s < l.floor
-}
-
 // see records the stamp of a copy of an object. It reports whether the copy is old: this process gave or saw a higher
 // stamp, or raised the floor above it.
 func (l *stamps) see(id objectID, s protocol.Stamp) (old bool) {

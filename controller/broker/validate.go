@@ -8,20 +8,35 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/api/logging"
 	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
+// Exports are the valid objects that members publish. A rejected object is reported once for each of its versions.
+type Exports struct {
+	members   *Members
+	own       string    // namespace of this member
+	clusterID string    // of this member
+	handlers  *Handlers // each is a function
+
+	records, slices, inventories cache.SharedIndexInformer
+
+	newest     inventories
+	rejections logging.OnChangeOf[string, string] // version and reason, by kind and key of the rejected objects
+}
+
 // validateRecord returns a record as [merge.Merge] takes it, or why it is rejected.
-func (b *Broker) validateRecord(r *v1alpha1.ExportedService) (merge.Record, *merge.Rejection) {
+func (x *Exports) validateRecord(r *v1alpha1.ExportedService) (merge.Record, *merge.Rejection) {
 	reject := func(cluster string, reason merge.Reason, err error) (merge.Record, *merge.Rejection) {
 		return merge.Record{}, &merge.Rejection{Cluster: cluster, Object: r.Name, Reason: reason, Detail: err.Error()}
 	}
-	id, since, err := b.Members.memberOf(r.Namespace)
+	id, since, err := x.members.memberOf(r.Namespace)
 	if err != nil {
 		return reject("", merge.BadCluster, err)
 	}
@@ -43,11 +58,11 @@ func (b *Broker) validateRecord(r *v1alpha1.ExportedService) (merge.Record, *mer
 
 // validateSlice returns the cluster that a slice belongs to, or why it is rejected. Package desired validates the
 // contents.
-func (b *Broker) validateSlice(s *discoveryv1.EndpointSlice) (string, *merge.Rejection) {
+func (x *Exports) validateSlice(s *discoveryv1.EndpointSlice) (string, *merge.Rejection) {
 	reject := func(cluster string, reason merge.Reason, err error) (string, *merge.Rejection) {
 		return "", &merge.Rejection{Cluster: cluster, Object: s.Name, Reason: reason, Detail: err.Error()}
 	}
-	id, _, err := b.Members.memberOf(s.Namespace)
+	id, _, err := x.members.memberOf(s.Namespace)
 	if err != nil {
 		return reject("", merge.BadCluster, err)
 	}
@@ -88,38 +103,38 @@ func agree(labels map[string]string, svc types.NamespacedName, cluster string) e
 }
 
 // report reports the rejection of an object once for each version and reason, or with nil forgets an earlier one.
-func (b *Broker) report(obj metav1.Object, kind string, r *merge.Rejection) {
+func (x *Exports) report(obj metav1.Object, kind string, r *merge.Rejection) {
 	key := kind + "/" + obj.GetNamespace() + "/" + obj.GetName()
 	if r == nil || r.Detail == errRemoved.Error() {
-		b.rejections.Clear(key)
+		x.rejections.Clear(key)
 		return
 	}
-	if b.rejections.Changed(key, string(obj.GetUID())+" "+obj.GetResourceVersion()+" "+string(r.Reason)) {
-		b.handlers.Rejected(*r)
+	if x.rejections.Changed(key, string(obj.GetUID())+" "+obj.GetResourceVersion()+" "+string(r.Reason)) {
+		x.handlers.Rejected(*r)
 	}
 }
 
 // reportUndecodable reports an object that does not decode, once for each of its versions.
-func (b *Broker) reportUndecodable(bad *apiserver.Undecodable) {
-	id, _, err := b.Members.memberOf(bad.Namespace)
+func (x *Exports) reportUndecodable(bad *apiserver.Undecodable) {
+	id, _, err := x.members.memberOf(bad.Namespace)
 	if err != nil {
 		id = "" // of no member
 	}
-	b.report(bad, "undecodable "+bad.Kind, &merge.Rejection{
+	x.report(bad, "undecodable "+bad.Kind, &merge.Rejection{
 		Cluster: id, Object: bad.Name, Reason: merge.Undecodable, Detail: bad.Err.Error(),
 	})
 }
 
 // acceptRecord returns a validated record and whether it is accepted; a rejection is reported.
-func (b *Broker) acceptRecord(r *v1alpha1.ExportedService) (merge.Record, bool) {
-	record, rejected := b.validateRecord(r)
-	b.report(r, kindRecord, rejected)
+func (x *Exports) acceptRecord(r *v1alpha1.ExportedService) (merge.Record, bool) {
+	record, rejected := x.validateRecord(r)
+	x.report(r, kindRecord, rejected)
 	return record, rejected == nil
 }
 
 // acceptSlice returns the cluster that a slice belongs to and whether it is accepted; a rejection is reported.
-func (b *Broker) acceptSlice(s *discoveryv1.EndpointSlice) (string, bool) {
-	id, rejected := b.validateSlice(s)
-	b.report(s, kindSlice, rejected)
+func (x *Exports) acceptSlice(s *discoveryv1.EndpointSlice) (string, bool) {
+	id, rejected := x.validateSlice(s)
+	x.report(s, kindSlice, rejected)
 	return id, rejected == nil
 }

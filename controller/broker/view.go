@@ -16,25 +16,25 @@ type View struct {
 }
 
 // View returns what the broker has of a service now.
-func (b *Broker) View(svc types.NamespacedName) View {
+func (x *Exports) View(svc types.NamespacedName) View {
 	v := View{
-		Records: b.Records(svc),
+		Records: x.Records(svc),
 		Members: make(map[string]*v1alpha1.Member), Slices: make(map[string][]*discoveryv1.EndpointSlice),
 	}
 	for _, r := range v.Records {
-		if m := b.Members.Get(r.Cluster); m != nil {
-			v.Members[r.Cluster], v.Slices[r.Cluster] = m, b.slicesOf(svc, m)
+		if m := x.members.Get(r.Cluster); m != nil {
+			v.Members[r.Cluster], v.Slices[r.Cluster] = m, x.slicesOf(svc, m)
 		}
 	}
 	return v
 }
 
-// MergeView is [Broker.View] with the options to merge the service by: o, and with "vip cidr" the claims to clusterset
+// MergeView is [Exports.View] with the options to merge the service by: o, and with "vip cidr" the claims to clusterset
 // IPs.
-func (b *Broker) MergeView(svc types.NamespacedName, o merge.Options) (View, merge.Options) {
-	v := b.View(svc)
+func (x *Exports) MergeView(svc types.NamespacedName, o merge.Options) (View, merge.Options) {
+	v := x.View(svc)
 	if o.VIP == merge.CIDR {
-		o.VIPs = b.vips(svc, o.VIPNetworks, v.Records)
+		o.VIPs = x.vips(svc, o.VIPNetworks, v.Records)
 	}
 	return v, o
 }

@@ -24,7 +24,7 @@ import (
 )
 
 // Handle sets the handlers. It must be called at most once, before Run, and before anything else uses the Broker.
-func (b *Broker) Handle(h Handlers) { b.handlers = h.complete() }
+func (b *Broker) Handle(h Handlers) { *b.handlers = h.complete() }
 
 // Run follows the broker until ctx ends; it then returns nil, and no goroutine that it started is left. It may be
 // called once.
@@ -77,7 +77,11 @@ func (b *Broker) listen() {
 	handle(b.cfg.Barrier, b.Members.members, b.memberChanged)
 	handle(b.cfg.Barrier, b.records, b.recordChanged)
 	handle(b.cfg.Barrier, b.slices, b.sliceChanged)
-	handle(b.cfg.Barrier, b.inventories, b.inventoryChanged)
+	handle(b.cfg.Barrier, b.inventories, func(_, is **v1alpha1.Inventory, initial bool) {
+		if is != nil {
+			b.inventoryChanged(*is, initial)
+		}
+	})
 	handle(b.cfg.Barrier, b.leases, b.leaseChanged)
 }
 
@@ -215,49 +219,6 @@ func (b *Broker) sliceChanged(before, after **discoveryv1.EndpointSlice, initial
 	}
 }
 
-// inventoryChanged reports the services whose entry differs from the newest known inventory. An end is urgent if the
-// member has a record.
-func (b *Broker) inventoryChanged(previous, after **v1alpha1.Inventory, initial bool) {
-	if after == nil {
-		return
-	}
-	i := *after
-	ms := b.Members
-	if item, ok, _ := ms.namespaces.GetStore().GetByKey(i.Namespace); ok && ms.memory.removed(item.(*corev1.Namespace)) {
-		return
-	}
-	before, current := b.newest.see(i.Namespace+"/"+i.Name, i)
-	if current != i {
-		return // an older one
-	}
-	type entry struct{ before, after v1alpha1.InventoryEntry }
-	entries := make(map[string]entry)
-	if before != nil {
-		for _, e := range before.Spec.Exports {
-			entries[e.Name] = entry{before: e}
-		}
-	}
-	for _, e := range i.Spec.Exports {
-		entries[e.Name] = entry{before: entries[e.Name].before, after: e}
-	}
-	for name, e := range entries {
-		if svc, ok := ServiceOf(name); ok && !reflect.DeepEqual(e.before, e.after) {
-			ends := e.before.UID != "" && e.after.UID == ""
-			b.handlers.Changed(Change{
-				Service: svc, Member: i.Namespace, Initial: initial, Listed: true,
-				Altered: i.Namespace != b.cfg.Namespace && !initial && !ends, Urgent: ends && b.counts(i.Namespace, name),
-			})
-		}
-	}
-}
-
-// counts reports whether a slice affects its service. Without a record of that member it does not: the event of the
-// record covers both, and the first event of a service should find both.
-func (b *Broker) counts(namespace, record string) bool {
-	_, exists, _ := b.records.GetStore().GetByKey(namespace + "/" + record)
-	return exists || namespace == b.cfg.Namespace
-}
-
 // validateUnread validates objects that no read may ask for, so that rejections are reported: records with a name that
 // is not of a service, and slices without a record.
 func (b *Broker) validateUnread() {
@@ -291,7 +252,7 @@ func (b *Broker) leaseChanged(before, after **coordinationv1.Lease, _ bool) {
 	}
 	own := l.Namespace == b.cfg.Namespace
 	if own {
-		b.stamps.clock.See(HeartbeatOf(l).Stamp) // whoever wrote it
+		b.Own.stamps.clock.See(HeartbeatOf(l).Stamp) // whoever wrote it
 	}
 	b.Heartbeats.observe(l, own)
 }

@@ -115,7 +115,7 @@ func (c *claims) own(pools []merge.Pool) []merge.Pool {
 
 // decide decides on the claims of a service. record is this cluster's, or nil.
 func (c *claims) decide(svc types.NamespacedName, record *v1alpha1.ExportedService, now time.Time) (d decision) {
-	present, wanted := c.broker.OwnClaims(svc), record != nil && record.Spec.VIP != nil && record.Spec.VIP.Wanted
+	present, wanted := c.broker.Own.Claims(svc), record != nil && record.Spec.VIP != nil && record.Spec.VIP.Wanted
 	noted := c.notedIn(svc)
 	if len(present) == 0 && !wanted && len(noted) == 0 {
 		return d
@@ -275,7 +275,7 @@ func (c *claims) review(svc types.NamespacedName, record *v1alpha1.ExportedServi
 	if d.again > 0 {
 		c.retry(svc, d.again)
 	}
-	due = len(d.lacks) > 0 || !slices.Equal(d.claims, c.broker.OwnClaims(svc))
+	due = len(d.lacks) > 0 || !slices.Equal(d.claims, c.broker.Own.Claims(svc))
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if e, failed := c.exhausted[svc]; failed && c.now().Sub(e.at) < retryPool {
@@ -303,9 +303,9 @@ func (c *claims) failed(part string) {
 
 // noted returns the services of a part of the inventory with claims there, or in the note of the own import.
 func (c *claims) noted(part string) (services []types.NamespacedName) {
-	for _, svc := range slices.Concat(c.member.Imports(), c.broker.OwnServices()) {
+	for _, svc := range slices.Concat(c.member.Imports(), c.broker.Own.Services()) {
 		if apibroker.InventoryPart(svc.Namespace, svc.Name) == part &&
-			(len(c.notedIn(svc)) > 0 || len(c.broker.OwnClaims(svc)) > 0) {
+			(len(c.notedIn(svc)) > 0 || len(c.broker.Own.Claims(svc)) > 0) {
 			services = append(services, svc)
 		}
 	}
@@ -347,7 +347,7 @@ func (c *claims) choose(
 			}
 			d.claims = append(d.claims, v1alpha1.Claim{IP: addr.String(), Since: now.UnixMicro()})
 		}
-		for _, x := range c.broker.OwnClaims(svc) {
+		for _, x := range c.broker.Own.Claims(svc) {
 			delete(used, addrOf(x))
 		}
 		for _, x := range d.claims {
@@ -410,7 +410,7 @@ func (c *claims) usedAddresses() map[netip.Addr]types.NamespacedName {
 // all yields the claims in the inventory, with their services.
 func (c *claims) all(yield func(types.NamespacedName, v1alpha1.Claim) bool) {
 	for n := range apibroker.InventoryParts {
-		part, _ := c.broker.OwnInventory(apibroker.InventoryPartName(n))
+		part, _ := c.broker.Own.Inventory(apibroker.InventoryPartName(n))
 		if part == nil {
 			continue
 		}

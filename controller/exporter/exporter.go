@@ -113,7 +113,7 @@ func New(cfg Config) *Exporter {
 	}
 	e := &Exporter{cfg: cfg, own: own, claims: v, aggregate: a, waiting: &waiting{}, failed: &waiting{}, behind: &behind{}}
 	e.inventory = &inventory{
-		broker: cfg.Broker, wait: e.waitsFor, exported: e.exported, written: cfg.RequeueNow, behind: e.behind, claims: v,
+		own: cfg.Broker.Own, wait: e.waitsFor, exported: e.exported, written: cfg.RequeueNow, behind: e.behind, claims: v,
 		log: cfg.Log, wake: make(map[string]chan struct{}),
 		vips:     make(map[string]map[types.NamespacedName]struct{}),
 		complete: make(map[string]bool), wanted: make(map[string]map[types.NamespacedName]string),
@@ -121,7 +121,7 @@ func New(cfg Config) *Exporter {
 	for n := range apibroker.InventoryParts {
 		e.inventory.wake[apibroker.InventoryPartName(n)] = make(chan struct{}, 1)
 	}
-	e.publisher = publisher{member: cfg.Member, broker: cfg.Broker, inventory: e.inventory, forget: a.set}
+	e.publisher = publisher{member: cfg.Member, own: cfg.Broker.Own, inventory: e.inventory, forget: a.set}
 	return e
 }
 
@@ -162,7 +162,7 @@ func (e *Exporter) Review() {
 		// Without own heartbeats the broker may take no writes at all.
 		now, ttl := time.Now(), cmp.Or(e.cfg.TTL(), apibroker.MaxHeartbeatTTL)
 		if now.Sub(e.cfg.Broker.Heartbeats.Echo()) < ttl/2 {
-			e.inventory.mark(e.behind.mark(now.Add(-ttl), e.cfg.Broker.Stamp()))
+			e.inventory.mark(e.behind.mark(now.Add(-ttl), e.cfg.Broker.Own.Stamp()))
 		}
 	}
 }
@@ -189,14 +189,15 @@ func (e *Exporter) PublishAll(mark bool) (done func() bool) {
 			tried = nil
 		case tried == nil || e.skipped.Load() != skipped:
 			skipped, ended = e.skipped.Load(), time.Time{}
-			tried = e.cfg.RequeueAll(slices.Concat(e.cfg.Member.Exports(), e.cfg.Broker.OwnServices(), e.failed.take()))
+			tried = e.cfg.RequeueAll(slices.Concat(e.cfg.Member.Exports(), e.cfg.Broker.Own.Services(), e.failed.take()))
 		case ended.IsZero() && all:
 			ended = time.Now()
 		}
 		if mark && !ended.IsZero() { // also what fails meanwhile
-			e.inventory.mark(e.behind.mark(time.Now(), e.cfg.Broker.Stamp()))
+			e.inventory.mark(e.behind.mark(time.Now(), e.cfg.Broker.Own.Stamp()))
 		}
-		return tried != nil && !ended.IsZero() && e.behind.marked() && e.inventory.marked() && e.cfg.Broker.Delivered(ended)
+		return tried != nil && !ended.IsZero() && e.behind.marked() && e.inventory.marked() &&
+			e.cfg.Broker.Own.Delivered(ended)
 	}
 }
 
@@ -299,13 +300,13 @@ func (e *Exporter) export(ctx context.Context, svc types.NamespacedName, r expor
 			o.old = e.baselines.changed(svc, r, ready != nil && ready.Status == metav1.ConditionTrue)
 		case !e.publisher.upToDate(svc, r):
 			e.waiting.add(svc) // no event follows when the link is back
-			record, _ := e.cfg.Broker.Own(svc)
+			record, _ := e.cfg.Broker.Own.Objects(svc)
 			o.old = record != nil
 		}
 		return o
 	}
 	e.baselines.forget(svc)
-	if o.full = r.Record != nil && e.cfg.Broker.ListedUID(svc) == "" &&
+	if o.full = r.Record != nil && e.cfg.Broker.Own.ListedUID(svc) == "" &&
 		e.inventory.size() >= apibroker.MaxExports; o.full {
 		e.cfg.Retry(svc, retryFull)
 		return o
@@ -317,7 +318,7 @@ func (e *Exporter) export(ctx context.Context, svc types.NamespacedName, r expor
 		defer e.inventory.wakeUp(apibroker.InventoryPart(svc.Namespace, svc.Name))
 	}
 	o.err = e.publisher.publish(ctx, svc, r)
-	entry, _ := e.cfg.Broker.OwnEntry(svc)
+	entry, _ := e.cfg.Broker.Own.Entry(svc)
 	if o.err != nil {
 		e.failed.add(svc)
 		e.behind.fail(svc, time.Now())
@@ -360,7 +361,7 @@ func (e *Exporter) report(ctx context.Context, exp *mcsv1beta1.ServiceExport, r 
 	}
 	var found bool
 	if r.Record != nil {
-		record, _ := e.cfg.Broker.Own(member.KeyOf(exp))
+		record, _ := e.cfg.Broker.Own.Objects(member.KeyOf(exp))
 		found = sameRecord(r.Record, record)
 	}
 	valid := r.Valid(exp.Generation)

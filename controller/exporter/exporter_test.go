@@ -130,7 +130,7 @@ func (b *env) selectors(a *exporting) {
 		if got := a.ConditionsOf(db); got != tt.conditions {
 			b.Errorf("%s: conditions = %s, want %s", tt.name, got, tt.conditions)
 		}
-		record, _ := a.Broker.Own(db)
+		record, _ := a.Broker.Own.Objects(db)
 		if got := record != nil; got != (tt.name != "malformed") {
 			b.Errorf("%s: a record = %t", tt.name, got)
 		}
@@ -304,7 +304,7 @@ func (b *env) orphan(a *exporting) {
 	slice := memberenv.NewSourceSlice(db, apibroker.SliceName("shop", "db", "old"), "10.1.0.9")
 	slice.Namespace, slice.Labels = memberenv.Namespace, labels
 	b.Create(slice)
-	got := a.do(db, "orphan seen", func() bool { return slices.Contains(a.Broker.OwnServices(), db) })
+	got := a.do(db, "orphan seen", func() bool { return slices.Contains(a.Broker.Own.Services(), db) })
 	a.Expect("an orphan", got, sliceWrite("DELETE", "old"))
 }
 

@@ -38,8 +38,8 @@ const (
 //
 // Its methods may be called by several goroutines, and write by one for each part; Run is called once.
 type inventory struct {
-	broker *broker.Broker
-	wait   func() string // returns why exports are suspended, or ""
+	own  *broker.OwnObjects
+	wait func() string // returns why exports are suspended, or ""
 	// exported returns the UIDs of this cluster's exports, and false while one cannot be read.
 	exported func(part string) (map[types.NamespacedName]string, bool)
 	written  func(types.NamespacedName) // called after the entry of a service was written
@@ -61,7 +61,7 @@ type inventory struct {
 // lists reports whether the broker's inventory lists a service under the UID of its ServiceExport, or with "" is there
 // and does not list it.
 func (v *inventory) lists(svc types.NamespacedName, uid string) bool {
-	entry, old := v.broker.OwnEntry(svc)
+	entry, old := v.own.Entry(svc)
 	return !old && entry.Stamp != 0 && string(entry.UID) == uid
 }
 
@@ -93,7 +93,7 @@ func (v *inventory) size() (n int) {
 				n++
 			}
 		}
-		if current, _ := v.broker.OwnInventory(part); current != nil {
+		if current, _ := v.own.Inventory(part); current != nil {
 			n += len(current.Spec.Exports)
 		}
 	}
@@ -192,7 +192,7 @@ func (v *inventory) runPart(ctx context.Context, part string) {
 
 // due reports whether a part is to be written: it changes, or the broker lost it.
 func (v *inventory) due(part string) bool {
-	current, old := v.broker.OwnInventory(part)
+	current, old := v.own.Inventory(part)
 	return (current == nil || old || v.changes(part)) && v.wait() == ""
 }
 
@@ -207,7 +207,7 @@ func (v *inventory) write(ctx context.Context, part string) error {
 	v.mu.Lock()
 	wishes, marks, complete := maps.Clone(v.wanted[part]), v.marks[part], v.complete[part]
 	v.mu.Unlock()
-	present, old := v.broker.OwnInventory(part)
+	present, old := v.own.Inventory(part)
 	wanted := wishes
 	if !complete {
 		all, readable := v.exported(part)
@@ -230,7 +230,7 @@ func (v *inventory) write(ctx context.Context, part string) error {
 		}
 	}
 	if same := present != nil && !old && equality.Semantic.DeepEqual(present.Spec.Exports, next.Spec.Exports); !same {
-		if err := v.broker.ApplyInventory(ctx, next); err != nil {
+		if err := v.own.ApplyInventory(ctx, next); err != nil {
 			v.claims.failed(part)
 			v.claim(slices.Collect(maps.Keys(claiming))...)
 			return err
@@ -287,7 +287,7 @@ func (v *inventory) neverListed(svc types.NamespacedName) bool {
 	v.mu.Lock()
 	_, rejected := v.stuck[part]
 	v.mu.Unlock()
-	present, _ := v.broker.OwnInventory(part)
+	present, _ := v.own.Inventory(part)
 	return rejected && present == nil
 }
 

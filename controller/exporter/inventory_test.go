@@ -40,7 +40,7 @@ func TestInventory(t *testing.T) {
 	a.do(beside, "another export of the same part seen",
 		func() bool { return a.Member.Export(beside) != nil && a.Member.Service(beside) != nil })
 	first := entryOf(a)
-	record, _ := a.Broker.Own(db)
+	record, _ := a.Broker.Own.Objects(db)
 	if want := a.Member.Export(db).UID; first.UID != want || first.From != 0 || string(want) != record.Spec.ExportUID {
 		t.Errorf("entry = %+v and record of %s, want both of the export %s", first, record.Spec.ExportUID, want)
 	}
@@ -56,7 +56,7 @@ func TestInventory(t *testing.T) {
 		is := a.Member.Export(db)
 		return is != nil && is.UID == exp.UID
 	})
-	record, _ = a.Broker.Own(db)
+	record, _ = a.Broker.Own.Objects(db)
 	if is := entryOf(a); is.UID != first.UID || record.Spec.ExportUID != string(first.UID) || first.UID == exp.UID {
 		t.Errorf("entry = %+v and record of %s, want both of the export %s that goes on", is, record.Spec.ExportUID,
 			first.UID)
@@ -85,16 +85,16 @@ func TestInventory(t *testing.T) {
 	before := entryOf(a)
 	lose := func() {
 		t.Helper()
-		lost, _ := a.Broker.OwnInventory(part)
+		lost, _ := a.Broker.Own.Inventory(part)
 		b.Delete(lost.DeepCopy())
-		a.Await("lost inventory", func() bool { _, old := a.Broker.OwnInventory(part); return old })
+		a.Await("lost inventory", func() bool { _, old := a.Broker.Own.Inventory(part); return old })
 	}
 	lose()
 	a.do(db, "", again)
 	inTheirPlace := func(what string) {
 		t.Helper()
-		other, _ := a.Broker.OwnEntry(beside)
-		if is, _ := a.Broker.OwnInventory(part); len(is.Spec.Exports) != 2 || other.UID != a.Member.Export(beside).UID {
+		other, _ := a.Broker.Own.Entry(beside)
+		if is, _ := a.Broker.Own.Inventory(part); len(is.Spec.Exports) != 2 || other.UID != a.Member.Export(beside).UID {
 			t.Errorf("%s: the first inventory lists %+v, want both exports", what, is.Spec.Exports)
 		}
 		if is := entryOf(a); is.UID != before.UID || is.Stamp <= before.Stamp {
@@ -107,12 +107,12 @@ func TestInventory(t *testing.T) {
 	a = b.start(func(*Config) {})
 	a.do(db, "", exported)
 	inTheirPlace("after the loss and a restart")
-	record, _ = a.Broker.Own(db)
+	record, _ = a.Broker.Own.Objects(db)
 	old := record.DeepCopy()
 	old.Spec.Stamp--
 	b.Update(old)
 	a.Await("older record", func() bool {
-		is, _ := a.Broker.Own(db)
+		is, _ := a.Broker.Own.Objects(db)
 		return is.Spec.Stamp == old.Spec.Stamp
 	})
 	a.Expect("an older record", a.do(db, "", again), recordWrite)
@@ -131,7 +131,7 @@ func besideDB() types.NamespacedName {
 
 // entryOf returns the entry of db on the broker.
 func entryOf(a *exporting) protocol.Entry {
-	entry, _ := a.Broker.OwnEntry(db)
+	entry, _ := a.Broker.Own.Entry(db)
 	return entry
 }
 
@@ -179,7 +179,7 @@ func TestExportWentWithItsKind(t *testing.T) {
 	a.do(db, "export seen", func() bool {
 		return a.Member.Export(db) != nil && a.Member.Service(db) != nil && len(a.Member.SourceSlices(db)) == 1
 	})
-	record, _ := a.Broker.Own(db)
+	record, _ := a.Broker.Own.Objects(db)
 	a.End()
 	b.Await("the next second", func() bool { return time.Since(record.Spec.ExportCreated.Time) > 2*time.Second })
 	if err := b.Server.DeleteCRDs(t.Context(), mcscrd.ServiceExportCRD); err != nil {

@@ -37,14 +37,14 @@ func (o *Own) Export(svc types.NamespacedName, status identity.Status) (r export
 	readable bool) {
 	if exp = o.member.Export(svc); exp != nil {
 		listed := exp
-		if uid := o.broker.ListedUID(svc); uid != "" && uid != exp.UID {
+		if uid := o.broker.Own.ListedUID(svc); uid != "" && uid != exp.UID {
 			listed = exp.DeepCopy()
 			listed.UID = uid
 		}
 		return o.resultOf(listed, status), exp, true
 	}
-	record, _ := o.broker.Own(svc)
-	uid := o.broker.ListedUID(svc)
+	record, _ := o.broker.Own.Objects(svc)
+	uid := o.broker.Own.ListedUID(svc)
 	switch {
 	case o.member.Unreadable(svc):
 		return r, nil, false
@@ -80,7 +80,7 @@ func (o *Own) lost(record *v1alpha1.ExportedService, uid types.UID, status ident
 // byZone reports whether the endpoints of the export are divided by zone now: on the broker or, while that is not
 // known, in the own import.
 func (o *Own) byZone(svc types.NamespacedName, clusterID string) bool {
-	_, existing := o.broker.Own(svc)
+	_, existing := o.broker.Own.Objects(svc)
 	if !o.broker.Synced() {
 		existing = o.member.ImportedSlices(svc)
 	}

@@ -28,7 +28,7 @@ import (
 // other members see an export appear and disappear as one change, and never a service without endpoints.
 type publisher struct {
 	member    *member.Cluster
-	broker    *broker.Broker
+	own       *broker.OwnObjects
 	inventory *inventory // writes the entries
 	// forget drops the remembered aggregate of a service: the broker may have been restored.
 	forget func(types.NamespacedName, *mcsv1beta1.ServiceImport)
@@ -102,7 +102,7 @@ func (p publisher) attempt(svc types.NamespacedName, r export.Result) *attempt {
 }
 
 func (a *attempt) read() {
-	a.onBroker, a.existing = a.broker.Own(a.svc)
+	a.onBroker, a.existing = a.own.Objects(a.svc)
 	a.byName = slicesByName(a.existing)
 }
 
@@ -119,7 +119,7 @@ func (a *attempt) next() (want protocol.Export, next []protocol.Write) {
 	want.RecordRight = a.record != nil && sameRecord(a.record, a.onBroker)
 	for _, w := range a.order {
 		rejected := a.byName[w.Name] == nil && a.tried[protocol.Write{Kind: protocol.KindSlice, Slice: w.Name}]
-		if !rejected || a.broker.HadSlice(w.Name) || a.listed(w.Name) { // importers keep what the broker has lost
+		if !rejected || a.own.HadSlice(w.Name) || a.listed(w.Name) { // importers keep what the broker has lost
 			want.Slices = append(want.Slices, w.Name)
 		}
 	}
@@ -128,7 +128,7 @@ func (a *attempt) next() (want protocol.Export, next []protocol.Write) {
 			want.Slices = append(want.Slices, e.Name)
 		}
 	}
-	have := a.broker.OwnService(a.svc, a.onBroker, a.existing)
+	have := a.own.Service(a.svc, a.onBroker, a.existing)
 	if a.uid == "" && a.inventory.neverListed(a.svc) {
 		have.Entry = protocol.Entry{Stamp: 1} // as if its end were written
 	}
@@ -177,7 +177,7 @@ func (a *attempt) write(ctx context.Context, want protocol.Export, next []protoc
 		switch {
 		case x.Kind == protocol.KindEntry:
 		case x.Kind == protocol.KindRecord && x.Delete:
-			err = a.broker.DeleteRecord(ctx, a.onBroker)
+			err = a.own.DeleteRecord(ctx, a.onBroker)
 		case x.Kind == protocol.KindRecord:
 			err = a.writeRecord(ctx, want.Slices)
 		case x.Delete:
@@ -206,7 +206,7 @@ func (a *attempt) writeRecord(ctx context.Context, listed []string) error {
 	if a.onBroker == nil { // perhaps the broker was restored
 		a.forget(a.svc, nil)
 	}
-	err := a.broker.ApplyRecord(ctx, want)
+	err := a.own.ApplyRecord(ctx, want)
 	if a.onBroker == nil && isRejection(err) {
 		a.want(nil)
 	}
@@ -218,11 +218,11 @@ func (a *attempt) writeRecord(ctx context.Context, listed []string) error {
 func (a *attempt) deleteSlice(ctx context.Context, e *discoveryv1.EndpointSlice) error {
 	switch {
 	case a.record == nil || !a.listed(e.Name):
-		return a.broker.DeleteSlice(ctx, e)
+		return a.own.DeleteSlice(ctx, e)
 	case len(e.Endpoints) == 0:
 		return nil
 	}
-	_, err := a.broker.ApplySlice(ctx, a.with(e, []discoveryv1.Endpoint{}))
+	_, err := a.own.ApplySlice(ctx, a.with(e, []discoveryv1.Endpoint{}))
 	return err
 }
 
@@ -244,11 +244,11 @@ func (a *attempt) writeSlice(ctx context.Context, x protocol.Write) error {
 		return nil
 	}
 	if existing != nil && existing.AddressType != current.AddressType { // which cannot change
-		if err := a.broker.DeleteSlice(ctx, existing); err != nil {
+		if err := a.own.DeleteSlice(ctx, existing); err != nil {
 			return err
 		}
 	}
-	found, err := a.broker.ApplySlice(ctx, current)
+	found, err := a.own.ApplySlice(ctx, current)
 	if err != nil {
 		return err
 	}

@@ -133,7 +133,7 @@ func (b *env) outdatedBroker(a *exporting) {
 	if err := a.Reconcile(b.Context(), late); !apiserver.IsUnknownField(err) {
 		b.Errorf("a new export: %v, want that a field is unknown", err)
 	}
-	if record, slices := a.Broker.Own(late); record != nil || len(slices) > 0 {
+	if record, slices := a.Broker.Own.Objects(late); record != nil || len(slices) > 0 {
 		b.Errorf("a new export: %v and slices %v are on the broker, want neither", record, slices)
 	}
 }

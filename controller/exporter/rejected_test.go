@@ -61,7 +61,7 @@ func TestExportRejected(t *testing.T) {
 	if err := a.Reconcile(t.Context(), db); member.Rejection(err) == "" {
 		t.Errorf("a rejected slice: %v, want the rejection", err)
 	}
-	if record, slices := a.Broker.Own(db); record == nil || len(slices) != 1 ||
+	if record, slices := a.Broker.Own.Objects(db); record == nil || len(slices) != 1 ||
 		slices[0].Endpoints[0].Addresses[0] != "10.1.0.2" {
 		t.Errorf("beside a rejected slice: record %v, slices %v, want both but that slice", record, slices)
 	}
@@ -75,15 +75,15 @@ func TestExportRejected(t *testing.T) {
 	if err := a.Reconcile(t.Context(), db); member.Rejection(err) == "" {
 		t.Errorf("a rejected slice: %v, want the rejection", err)
 	}
-	if record, _ := a.Broker.Own(db); record == nil || record.Spec.Ports[0].Name != "postgres" {
+	if record, _ := a.Broker.Own.Objects(db); record == nil || record.Spec.Ports[0].Name != "postgres" {
 		t.Errorf("record = %v, want the port of the Service", record)
 	}
 
 	// A record that the broker lost is written first, and lists the existing slices: without slices it would end them.
 	a.Await("condition seen", func() bool { return a.publisher.rejectedBefore(db) })
-	record, _ := a.Broker.Own(db)
+	record, _ := a.Broker.Own.Objects(db)
 	b.Delete(record.DeepCopy())
-	a.Await("lost record", func() bool { is, _ := a.Broker.Own(db); return is == nil })
+	a.Await("lost record", func() bool { is, _ := a.Broker.Own.Objects(db); return is == nil })
 	a.Writes.Take()
 	if err := a.Reconcile(t.Context(), db); member.Rejection(err) == "" {
 		t.Errorf("a rejected slice: %v, want the rejection", err)
@@ -109,7 +109,7 @@ func TestExportRejected(t *testing.T) {
 		if err := a.Reconcile(t.Context(), rejected); member.Rejection(err) == "" {
 			t.Errorf("a rejected record: %v, want the rejection", err)
 		}
-		if record, slices := a.Broker.Own(rejected); record != nil || len(slices) > 0 {
+		if record, slices := a.Broker.Own.Objects(rejected); record != nil || len(slices) > 0 {
 			t.Errorf("a rejected record: %v and %v are left", record, slices)
 		}
 		a.Await("condition seen", func() bool { return a.publisher.rejectedBefore(rejected) })
@@ -169,7 +169,7 @@ func (b *env) endpointsGoOn(a *exporting, service *corev1.Service) {
 	if err := a.Reconcile(b.Context(), db); member.Rejection(err) == "" {
 		b.Errorf("a rejected change of the record: %v, want the rejection", err)
 	}
-	record, slices := a.Broker.Own(db)
+	record, slices := a.Broker.Own.Objects(db)
 	if record.Spec.Ports[0].Name != "postgres" || len(slices) != 2 {
 		b.Errorf("beside a rejected change of the record: port %s and %d slices, want postgres as before, and the new slice",
 			record.Spec.Ports[0].Name, len(slices))
@@ -188,11 +188,11 @@ func (b *env) lostAndRejected(a *exporting) {
 	a.do(lost, "export seen", func() bool {
 		return a.Member.Export(lost) != nil && a.Member.Service(lost) != nil && len(a.Member.SourceSlices(lost)) == 2
 	})
-	record, has := a.Broker.Own(lost)
+	record, has := a.Broker.Own.Objects(lost)
 	for _, s := range has {
 		b.Delete(&discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: s.Name}})
 	}
-	b.Await("loss of the slices seen", func() bool { _, has := a.Broker.Own(lost); return len(has) == 0 })
+	b.Await("loss of the slices seen", func() bool { _, has := a.Broker.Own.Objects(lost); return len(has) == 0 })
 	b.Update(memberenv.NewSourceSlice(lost, "lost-1", "10.1.66.1"))
 	b.listsAfterLoss(a, record)
 	b.Await("condition seen", func() bool { return a.publisher.rejectedBefore(lost) })
@@ -204,11 +204,11 @@ var lost = memberenv.Service("lost")
 // rejectedBeforeRestart is [env.lostAndRejected] in a new process, with the record and without.
 func (b *env) rejectedBeforeRestart(a *exporting) {
 	b.Helper()
-	record, _ := a.Broker.Own(lost)
+	record, _ := a.Broker.Own.Objects(lost)
 	if err := a.Reconcile(b.Context(), lost); member.Rejection(err) == "" {
 		b.Errorf("a slice that is rejected still: %v, want the rejection", err)
 	}
-	if is, _ := a.Broker.Own(lost); !slices.Equal(is.Spec.Slices, record.Spec.Slices) {
+	if is, _ := a.Broker.Own.Objects(lost); !slices.Equal(is.Spec.Slices, record.Spec.Slices) {
 		b.Errorf("the record lists %v after a restart, want %v", is.Spec.Slices, record.Spec.Slices)
 	}
 	b.listsAfterLoss(a, record)
@@ -220,14 +220,14 @@ func (b *env) listsAfterLoss(a *exporting, record *v1alpha1.ExportedService) {
 	b.Helper()
 	b.Delete(&v1alpha1.ExportedService{ObjectMeta: metav1.ObjectMeta{Namespace: record.Namespace, Name: record.Name}})
 	a.Await("loss seen", func() bool {
-		is, _ := a.Broker.Own(lost)
+		is, _ := a.Broker.Own.Objects(lost)
 		return is == nil && slices.ContainsFunc(a.Member.SourceSlices(lost),
 			func(s *discoveryv1.EndpointSlice) bool { return s.Endpoints[0].Addresses[0] == "10.1.66.1" })
 	})
 	if err := a.Reconcile(b.Context(), lost); member.Rejection(err) == "" {
 		b.Errorf("a lost slice that is rejected: %v, want the rejection", err)
 	}
-	if is, has := a.Broker.Own(lost); is == nil || len(has) != 1 || !slices.Equal(is.Spec.Slices, record.Spec.Slices) {
+	if is, has := a.Broker.Own.Objects(lost); is == nil || len(has) != 1 || !slices.Equal(is.Spec.Slices, record.Spec.Slices) {
 		b.Errorf("the broker has the record %v and %d slices, want one, and a record that lists %v", is, len(has),
 			record.Spec.Slices)
 	}
@@ -253,7 +253,7 @@ func (b *env) failingDelete(a *exporting) {
 	if err := a.settle(svc); member.Rejection(err) == "" {
 		b.Errorf("a slice that cannot be deleted: %v, want the rejection", err)
 	}
-	if record, left := a.Broker.Own(svc); record != nil || len(left) != 1 || left[0].Name != name(sources[0]) {
+	if record, left := a.Broker.Own.Objects(svc); record != nil || len(left) != 1 || left[0].Name != name(sources[0]) {
 		b.Errorf("beside a slice that cannot be deleted: record %v and slices %v, want that slice alone", record, left)
 	}
 }
@@ -286,7 +286,7 @@ func (b *env) movedEndpoints(a *exporting) {
 			b.Errorf("%s: %v, want an error: %t", what, err, wantErr)
 		}
 		var got []string
-		_, has := a.Broker.Own(moving)
+		_, has := a.Broker.Own.Objects(moving)
 		for _, e := range has {
 			var addresses []string
 			for _, ep := range e.Endpoints {
@@ -425,7 +425,7 @@ func (b *env) changedByAdmission(a *exporting) {
 			b.Error(err)
 		}
 		var got []string
-		_, has := a.Broker.Own(changed)
+		_, has := a.Broker.Own.Objects(changed)
 		for _, e := range has {
 			for _, ep := range e.Endpoints {
 				got = append(got, ep.Addresses...)
@@ -456,10 +456,10 @@ func TestPublishAll(t *testing.T) {
 	b.Create(memberenv.NewExport(db), memberenv.NewService(db))
 	a.do(db, "exported", func() bool { return a.Member.Export(db) != nil && a.Member.Service(db) != nil })
 	withdrawn, failed := memberenv.Service("withdrawn"), memberenv.Service("failed")
-	record, _ := a.Broker.Own(db)
+	record, _ := a.Broker.Own.Objects(db)
 	record = record.DeepCopy()
 	record.UID, record.ResourceVersion, record.Spec.Name = "", "", withdrawn.Name
-	if err := a.Broker.ApplyRecord(t.Context(), record); err != nil {
+	if err := a.Broker.Own.ApplyRecord(t.Context(), record); err != nil {
 		t.Fatal(err)
 	}
 	a.failed.add(failed)

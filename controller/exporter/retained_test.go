@@ -47,23 +47,23 @@ func TestRetainedSliceIsBehind(t *testing.T) {
 	b := newEnv(t)
 	a := b.start(func(*Config) {})
 	b.retained(a)
-	a.inventory.mark(a.behind.mark(time.Now().Add(time.Minute), a.Broker.Stamp())) // a TTL is over
+	a.inventory.mark(a.behind.mark(time.Now().Add(time.Minute), a.Broker.Own.Stamp())) // a TTL is over
 	if err := a.inventory.write(t.Context(), apibroker.InventoryPart(moving.Namespace, moving.Name)); err != nil {
 		t.Fatal(err)
 	}
-	entry, _ := a.Broker.OwnEntry(moving)
+	entry, _ := a.Broker.Own.Entry(moving)
 	a.Writes.Take()
 	for range 3 {
 		_ = a.Reconcile(t.Context(), moving)
 	}
-	_, has := a.Broker.Own(moving)
+	_, has := a.Broker.Own.Objects(moving)
 	if got := broker.StampOf(has[0]); entry.Behind == 0 || got < entry.Behind {
 		t.Errorf("the slice has stamp %d, the mark of its export %d", got, entry.Behind)
 	}
 	before := broker.StampOf(has[0])
-	a.Broker.Distrust()
+	a.Broker.Own.Distrust()
 	_ = a.Reconcile(t.Context(), moving)
-	_, has = a.Broker.Own(moving)
+	_, has = a.Broker.Own.Objects(moving)
 	if broker.StampOf(has[0]) == before {
 		t.Error("after a restore the slice is not written again")
 	}
@@ -100,8 +100,8 @@ func TestRetainedSliceOfNewExport(t *testing.T) {
 	for range 3 {
 		_ = a.settle(moving)
 	}
-	record, has := a.Broker.Own(moving)
-	s := a.Broker.OwnService(moving, record, has)
+	record, has := a.Broker.Own.Objects(moving)
+	s := a.Broker.Own.Service(moving, record, has)
 	var importer protocol.Service
 	importer.See(s.Entry, s.Record, s.Slices)
 	if got := importer.Count(protocol.Noted{}, false); len(got.Names) != 1 {
@@ -116,14 +116,14 @@ func TestLostRecordListsRetainedSlice(t *testing.T) {
 	a := b.start(func(*Config) {})
 	b.retained(a)
 	a.Await("condition seen", func() bool { return a.publisher.rejectedBefore(moving) })
-	record, has := a.Broker.Own(moving)
+	record, has := a.Broker.Own.Objects(moving)
 	b.Delete(record.DeepCopy())
-	a.Await("lost", func() bool { r, _ := a.Broker.Own(moving); return r == nil })
+	a.Await("lost", func() bool { r, _ := a.Broker.Own.Objects(moving); return r == nil })
 	a.Writes.Take()
 	if err := a.Reconcile(t.Context(), moving); member.Rejection(err) == "" {
 		t.Errorf("want a rejection: %v", err)
 	}
-	record, _ = a.Broker.Own(moving)
+	record, _ = a.Broker.Own.Objects(moving)
 	if !slices.Contains(record.Spec.Slices, apibroker.SliceHash(has[0].Name)) {
 		t.Errorf("the record lists %v, not %s", record.Spec.Slices, has[0].Name)
 	}
@@ -143,7 +143,7 @@ func TestInventoryIsWrittenAgain(t *testing.T) {
 	if err := a.inventory.write(t.Context(), part); err != nil {
 		t.Fatal(err)
 	}
-	snapshot, _ := a.Broker.OwnInventory(part)
+	snapshot, _ := a.Broker.Own.Inventory(part)
 	snapshot = snapshot.DeepCopy()
 	b.Create(memberenv.NewExport(db), memberenv.NewService(db), memberenv.NewSourceSlice(db, "db-1", "10.1.0.1"))
 	a.do(db, "export seen", func() bool {
@@ -151,8 +151,8 @@ func TestInventoryIsWrittenAgain(t *testing.T) {
 	})
 	// What an importer sees.
 	var importer protocol.Service
-	record, has := a.Broker.Own(db)
-	seen := a.Broker.OwnService(db, record, has)
+	record, has := a.Broker.Own.Objects(db)
+	seen := a.Broker.Own.Service(db, record, has)
 	importer.See(seen.Entry, seen.Record, seen.Slices)
 	noted := importer.Count(protocol.Noted{}, false).Noted
 	a.End()
@@ -168,16 +168,16 @@ func TestInventoryIsWrittenAgain(t *testing.T) {
 
 	a = b.start(func(*Config) {})
 	a.Await("no export", func() bool { return a.Member.Export(db) == nil })
-	a.Broker.Distrust()                                      // as the heartbeat does
-	for _, svc := range append(a.Broker.OwnServices(), db) { // more than a pass
+	a.Broker.Own.Distrust()                                   // as the heartbeat does
+	for _, svc := range append(a.Broker.Own.Services(), db) { // more than a pass
 		if err := a.settle(svc); err != nil {
 			t.Error(err)
 		}
 	}
-	i, _ := a.Broker.OwnInventory(part)
-	r, has := a.Broker.Own(db)
-	now := a.Broker.OwnService(db, r, has)
-	now.Entry, _ = a.Broker.OwnEntry(db)
+	i, _ := a.Broker.Own.Inventory(part)
+	r, has := a.Broker.Own.Objects(db)
+	now := a.Broker.Own.Service(db, r, has)
+	now.Entry, _ = a.Broker.Own.Entry(db)
 	importer.See(now.Entry, now.Record, now.Slices)
 	count := importer.Count(noted, false)
 	if i.Spec.Stamp <= int64(seen.Entry.Stamp) || len(count.Names) > 0 {
@@ -194,17 +194,17 @@ func TestRecordWithoutStamp(t *testing.T) {
 	a.do(db, "export seen", func() bool {
 		return a.Member.Export(db) != nil && a.Member.Service(db) != nil && len(a.Member.SourceSlices(db)) == 1
 	})
-	record, _ := a.Broker.Own(db)
+	record, _ := a.Broker.Own.Objects(db)
 	old := record.DeepCopy()
 	old.ObjectMeta = metav1.ObjectMeta{Namespace: record.Namespace, Name: "old.shop", Labels: record.Labels}
 	old.Spec.Name, old.Spec.Stamp, old.Spec.ExportUID, old.Spec.Slices = "old", 0, "", nil
 	b.Create(old)
 	svc := memberenv.Service("old")
-	a.Await("seen", func() bool { r, _ := a.Broker.Own(svc); return r != nil })
+	a.Await("seen", func() bool { r, _ := a.Broker.Own.Objects(svc); return r != nil })
 	if err := a.settle(svc); err != nil {
 		t.Error(err)
 	}
-	if r, _ := a.Broker.Own(svc); r != nil {
+	if r, _ := a.Broker.Own.Objects(svc); r != nil {
 		t.Error("the record stays")
 	}
 }
@@ -227,7 +227,7 @@ func TestSliceOfRejectedRecord(t *testing.T) {
 		if err := a.Reconcile(t.Context(), db); member.Rejection(err) == "" {
 			return false // the policy is not in force yet
 		}
-		_, has := a.Broker.Own(db)
+		_, has := a.Broker.Own.Objects(db)
 		return len(has) == 2 && len(has[0].Endpoints)+len(has[1].Endpoints) == 1
 	})
 }
@@ -244,7 +244,7 @@ func TestEndOfUnlisted(t *testing.T) {
 		return a.Member.Export(db) != nil && a.Member.Service(db) != nil && len(a.Member.SourceSlices(db)) == 1
 	})
 	err := a.settle(db)
-	if record, has := a.Broker.Own(db); member.Rejection(err) == "" || record == nil || len(has) != 1 {
+	if record, has := a.Broker.Own.Objects(db); member.Rejection(err) == "" || record == nil || len(has) != 1 {
 		t.Fatalf("record %v, %d slices, want both and a rejection: %v", record, len(has), err)
 	}
 	a.inventory.noteWrite(apibroker.InventoryPart(db.Namespace, db.Name), err)
@@ -253,7 +253,7 @@ func TestEndOfUnlisted(t *testing.T) {
 	if err := a.settle(db); member.Rejection(err) == "" {
 		t.Errorf("want a rejection of the inventory: %v", err)
 	}
-	if record, has := a.Broker.Own(db); record != nil || len(has) > 0 {
+	if record, has := a.Broker.Own.Objects(db); record != nil || len(has) > 0 {
 		t.Errorf("the broker has record %v and %d slices", record, len(has))
 	}
 }

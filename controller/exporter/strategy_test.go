@@ -32,7 +32,7 @@ func TestExportStrategies(t *testing.T) {
 			got[i] = verb
 		}
 		a.Expect(what, got, writes...)
-		_, all := a.Broker.Own(db)
+		_, all := a.Broker.Own.Objects(db)
 		if is := layoutOf(all); is != layout {
 			t.Errorf("%s: slices = %s, want %s", what, is, layout)
 		}

@@ -70,7 +70,7 @@ type Heartbeat struct {
 
 // Run beats until ctx ends; it then returns nil.
 func (h *Heartbeat) Run(ctx context.Context) error {
-	h.pass = pass{heartbeats: h.Broker.Heartbeats, stamp: h.Broker.Stamp, publishAll: h.PublishAll, log: h.Log}
+	h.pass = pass{heartbeats: h.Broker.Heartbeats, stamp: h.Broker.Own.Stamp, publishAll: h.PublishAll, log: h.Log}
 	var failing logging.Failure[bool]
 	for {
 		begin := time.Now()
@@ -137,7 +137,7 @@ func (h *Heartbeat) begin(ctx context.Context) (done bool, pause time.Duration, 
 		h.Log.Warningf(
 			"heartbeat: the broker has lost the last one: it was restored; listing it anew, and writing the exports")
 		if o.wrote == 0 || h.pass.ended.IsZero() { // an earlier process wrote objects that this one has not seen
-			h.Broker.Distrust()
+			h.Broker.Own.Distrust()
 		}
 		h.mending = true
 		h.Broker.ListAnew()
@@ -190,7 +190,7 @@ func (h *Heartbeat) beat(ctx context.Context, begin time.Time, blind string) (se
 	if !h.due(begin, says) {
 		return false, nil
 	}
-	now, stamp := time.Now(), h.Broker.Stamp()
+	now, stamp := time.Now(), h.Broker.Own.Stamp()
 	if err := h.Membership.Original.note(ctx, stamp, h.mending); err != nil {
 		return false, err
 	}

@@ -124,7 +124,7 @@ func (o *Original) load(ctx context.Context) error {
 		o.own = max(o.own, o.noted())
 	}
 	// the clock of an earlier process may have been ahead, and the broker may have lost its writes
-	o.Broker.SeeStamp(o.noted())
+	o.Broker.Own.SeeStamp(o.noted())
 	if o.copied() {
 		o.decide(isCopy, l.Annotations[wellknown.AnnotationCopy])
 	}

@@ -120,7 +120,7 @@ func (i importing) evaluate(set func(*safety.Expiry), during func(*safety.Expiry
 	g.Go(func() error { return e.Run(ctx) })
 	g.Go(func() error {
 		for ctx.Err() == nil {
-			if err := i.Broker.Heartbeats.Renew(ctx, i.Broker.Stamp(), ttl, 0, ""); err != nil && ctx.Err() == nil {
+			if err := i.Broker.Heartbeats.Renew(ctx, i.Broker.Own.Stamp(), ttl, 0, ""); err != nil && ctx.Err() == nil {
 				return err
 			}
 			select {
