@@ -58,11 +58,19 @@ type inventory struct {
 	stuck map[string]time.Time // parts that the broker rejects, and since when
 }
 
-// lists reports whether the broker's inventory lists a service under the UID of its ServiceExport, or with "" is there
-// and does not list it.
+// lists reports whether the broker's inventory lists a service under the UID of its ServiceExport, or with "" does not
+// list it. A missing part lists nothing only while the broker rejects it: otherwise importers may know an earlier one.
 func (v *inventory) lists(svc types.NamespacedName, uid string) bool {
 	entry, old := v.own.Entry(svc)
-	return !old && entry.Stamp != 0 && string(entry.UID) == uid
+	return !old && string(entry.UID) == uid &&
+		(entry.Stamp != 0 || v.rejected(apibroker.InventoryPart(svc.Namespace, svc.Name)))
+}
+
+// rejected reports whether the broker rejects a part.
+func (v *inventory) rejected(part string) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return !v.stuck[part].IsZero()
 }
 
 // set makes [inventory.lists] true. It returns true if nothing has to be written; otherwise it calls written
@@ -278,17 +286,6 @@ func (v *inventory) stuckSince(since time.Time) string {
 		}
 	}
 	return ""
-}
-
-// neverListed reports whether the broker rejects the part of a service and has none. Importers know no list then that
-// the end of the service has to leave.
-func (v *inventory) neverListed(svc types.NamespacedName) bool {
-	part := apibroker.InventoryPart(svc.Namespace, svc.Name)
-	v.mu.Lock()
-	_, rejected := v.stuck[part]
-	v.mu.Unlock()
-	present, _ := v.own.Inventory(part)
-	return rejected && present == nil
 }
 
 // unmark drops the marks that a write of a part included.

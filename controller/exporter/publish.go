@@ -129,8 +129,8 @@ func (a *attempt) next() (want protocol.Export, next []protocol.Write) {
 		}
 	}
 	have := a.own.Service(a.svc, a.onBroker, a.existing)
-	if a.uid == "" && a.inventory.neverListed(a.svc) {
-		have.Entry = protocol.Entry{Stamp: 1} // as if its end were written
+	if a.uid == "" && a.inventory.lists(a.svc, "") {
+		have.Entry.Stamp = max(1, have.Entry.Stamp) // of a part that was never written, too
 	}
 	return want, protocol.Next(want, have)
 }
