@@ -2,6 +2,7 @@ package identity_test
 
 import (
 	"context"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -205,6 +206,63 @@ func TestBlindHeartbeat(t *testing.T) {
 		}
 		b.written.Store(true)
 		env.Await("one that sees", func() bool { is := b.last(); return !is.Blind && is.Complete > last.Stamp })
+	})
+}
+
+// docs/spec/controller.md 8.5: the broker is restored between the first heartbeat of a process and the end of its first
+// pass. The process trusts no own object of before. Its note tells the next process until the pass ends, also if it is
+// blind meanwhile.
+func TestHeartbeatAfterRestore(t *testing.T) {
+	tier.All(t)
+	env := memberenv.New(t)
+	env.Join()
+	t.Run("heartbeat", func(t *testing.T) { // what ends before the environment does
+		b := newBeating(t, env, 0, 3*time.Second, false)
+		var blind atomic.Bool
+		b.heartbeat.Blind = func(time.Time) string {
+			if blind.Load() {
+				return "Service: forbidden"
+			}
+			return ""
+		}
+		part := apibroker.InventoryPart(memberenv.DB.Namespace, memberenv.DB.Name)
+		before := &v1alpha1.Inventory{ObjectMeta: metav1.ObjectMeta{Name: part}}
+		if err := b.Broker.Own.ApplyInventory(t.Context(), before); err != nil {
+			t.Fatal(err)
+		}
+		b.run()
+		b.allow()
+		env.Await("a heartbeat", func() bool { return b.last().Stamp > 0 })
+		old := heartbeatLease()
+		old.Spec.RenewTime = &metav1.MicroTime{Time: time.Now().Add(-time.Minute)}
+		if err := env.Admin.Apply(t.Context(), old, wellknown.ManagerExporter); err != nil {
+			t.Fatal(err)
+		}
+		env.Await("that the restore is noticed", func() bool { return b.Log.Count("the broker has lost the last one") > 0 })
+		looked := b.looked.Load()
+		env.Await("checks of the exports", func() bool { return b.looked.Load() > looked+2 })
+		if _, old := b.Broker.Own.Inventory(part); !old {
+			t.Error("the process trusts an object of before the restore")
+		}
+		mending := func() bool {
+			note := noteLease()
+			if err := env.Admin.Get(t.Context(), note, note.Namespace, note.Name); err != nil {
+				t.Fatal(err)
+			}
+			taken, _ := strconv.ParseInt(note.Annotations[wellknown.AnnotationTaken], 10, 64)
+			return taken > note.Spec.RenewTime.UnixMicro()
+		}
+		blind.Store(true)
+		env.Await("one that is blind", func() bool { return b.last().Blind })
+		if !mending() {
+			t.Error("a blind heartbeat drops the note of the restore")
+		}
+		blind.Store(false)
+		b.written.Store(true)
+		env.Await("one that sees", func() bool { is := b.last(); return is.Stamp > 0 && !is.Blind })
+		if mending() {
+			t.Error("the note of the restore stays after the pass")
+		}
 	})
 }
 

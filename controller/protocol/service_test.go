@@ -63,3 +63,25 @@ func TestUnlisted(t *testing.T) {
 		t.Errorf("record: imported %+v, and when it is gone %+v; want it, and then none", with.Record, without.Record)
 	}
 }
+
+// The broker rejects an export until after its restore, and the process restarts: a mark in the inventory tells that
+// copies of before it are old.
+func TestWritesOfExportBehind(t *testing.T) {
+	want := Export{UID: "1", Slices: []string{"a"}, RecordRight: true, SliceRight: func(string) bool { return true }}
+	entry := Entry{Stamp: 6, UID: "1", Behind: 5}
+	slice := Write{Kind: KindSlice, Slice: "a"}
+	for _, tt := range []struct {
+		record, slice Stamp
+		want          []Write
+	}{
+		{record: 5, slice: 5},
+		{record: 4, slice: 5, want: []Write{{Kind: KindRecord}}},
+		{record: 5, slice: 4, want: []Write{slice}},
+	} {
+		has := Service{entry, Record{Stamp: tt.record, UID: "1", Slices: want.Slices},
+			[]Slice{{Name: "a", Stamp: tt.slice, UID: "1"}}}
+		if got := Next(want, has); !slices.Equal(got, tt.want) {
+			t.Errorf("record %s, slice %s: %+v, want %+v", tt.record, tt.slice, got, tt.want)
+		}
+	}
+}
