@@ -22,6 +22,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -62,7 +63,7 @@ type Config struct {
 // Its parts are fields, for consumers that need no more: Members (which namespace belongs to which cluster), Exports
 // (valid objects of all members), Own (objects of this member, and their writes), Heartbeats (Leases of all members),
 // Aggregates (published imports). Its own methods are in files by their job: watch.go (informers to handlers), state.go
-// (does this cluster belong to the clusterset) and removal.go (was it removed).
+// (does this cluster belong to the clusterset, or was it removed).
 //
 // Reads answer from the caches at any time: before the first list with nothing, while the broker is away with what was
 // known last. Nobody acts on objects that the broker lost, or has in an older copy (package protocol). The overlays add
@@ -82,6 +83,18 @@ type Broker struct {
 	removal removal
 	// undecodable has a value when an object was found that does not decode; capacity 1.
 	undecodable chan struct{}
+}
+
+// removal records whether the broker itself confirmed that this member was removed. A watch that omits the namespace is
+// no reason to leave the clusterset, and neither is a right that is missing.
+//
+//	namespace absent, or marked as removed --+
+//	                                         +--> ask the broker --> confirmed --> cleared when the namespace can be read again
+//	namespaces may not be read (403) --------+
+type removal struct {
+	wake      chan struct{}
+	confirmed atomic.Bool
+	asked     time.Time // used by [Broker.review] alone
 }
 
 // New makes a Broker without contacting it.

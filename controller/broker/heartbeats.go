@@ -31,7 +31,7 @@ type Heartbeats struct {
 	seen map[string]renewal // by broker namespace
 
 	// stored holds UID and version of the own Lease as last written or read; zero if it was absent. The next renewal
-	// replaces this Lease only.
+	// replaces this Lease only. Renew and Last alone use it.
 	stored metav1.ObjectMeta
 	// written are the newest renewals of this process's own Lease that have not come back by the watch, oldest first.
 	written []renewal
@@ -119,18 +119,4 @@ func (h *Heartbeats) writing(at protocol.Stamp) {
 	defer h.mu.Unlock()
 	h.written = append(h.written[max(0, len(h.written)-maxWritten+1):len(h.written):len(h.written)],
 		renewal{Heartbeat: protocol.Heartbeat{Stamp: at}, at: time.Now()})
-}
-
-// replaces returns UID and version for the next renewal.
-func (h *Heartbeats) replaces() metav1.ObjectMeta {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.stored
-}
-
-// store records the own Lease; zero if it is absent.
-func (h *Heartbeats) store(m metav1.ObjectMeta) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.stored = metav1.ObjectMeta{UID: m.UID, ResourceVersion: m.ResourceVersion}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -31,7 +32,7 @@ type Members struct {
 	brokerUID           types.UID // as joined
 	namespaces, members cache.SharedIndexInformer
 	memory              *memory
-	validity            validity
+	validity            sync.Map // a validated for each id
 }
 
 // names reports whether a Member names a broker namespace.
@@ -86,6 +87,23 @@ func (ms *Members) RemovedAmong(all []merge.Address) (removed []string) {
 		}
 	}
 	return removed
+}
+
+// A validated is a Member, which does not change, and why it is not valid.
+type validated struct {
+	member *v1alpha1.Member
+	err    error
+}
+
+// validate returns why a Member is not valid. It remembers the answer, which takes hashes: [Members.All] asks for all
+// of them every second.
+func (ms *Members) validate(m *v1alpha1.Member) error {
+	if last, ok := ms.validity.Load(m.Name); ok && last.(validated).member == m {
+		return last.(validated).err
+	}
+	err := m.Validate()
+	ms.validity.Store(m.Name, validated{m, err})
+	return err
 }
 
 // properties returns the ClusterProperties of all members by their ids.
@@ -146,7 +164,7 @@ func (ms *Members) memberOf(namespace string) (id string, since metav1.Time, err
 	if m.Spec.Namespace != namespace {
 		return "", since, fmt.Errorf("namespace %s: want that of Member %s", namespace, id)
 	}
-	if err := ms.validity.check(m); err != nil {
+	if err := ms.validate(m); err != nil {
 		return "", since, fmt.Errorf("%s %s: %w", kindMember, id, err)
 	}
 	return id, ns.CreationTimestamp, nil

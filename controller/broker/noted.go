@@ -13,6 +13,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/api/shorten"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 )
 
@@ -30,6 +31,20 @@ type memory struct {
 	members map[string]wellknown.NotedMember
 	marks   map[string]wellknown.Mark
 	changes int // of members and marks
+}
+
+// maxJoined bounds [broker.AnnotationJoined] in an identity, in octets.
+const maxJoined = 40
+
+// identify returns the identity of a broker namespace, which differs for each join of its cluster.
+func identify(ns *corev1.Namespace) string {
+	return string(ns.UID) + "/" + shorten.Text(ns.Annotations[broker.AnnotationJoined], maxJoined)
+}
+
+// isMarked reports whether a broker namespace has the mark of a cluster that was removed.
+func isMarked(ns *corev1.Namespace) bool {
+	_, found := ns.Annotations[broker.AnnotationRemoved]
+	return found
 }
 
 func newMemory(n wellknown.Noted) *memory {

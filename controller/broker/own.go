@@ -30,8 +30,8 @@ type OwnObjects struct {
 	changed     func(*v1alpha1.Inventory) // an inventory was written; its event may come later, and is no change then
 }
 
-// Objects returns the objects of a service, unchanged, with the latest writes: the record, or nil, and the slices sorted
-// by name.
+// Objects returns the objects of a service, unchanged, with the latest writes: the record, or nil, and the slices,
+// sorted by name.
 func (o *OwnObjects) Objects(svc types.NamespacedName) (*v1alpha1.ExportedService, []*discoveryv1.EndpointSlice) {
 	record, _ := o.records.Get(o.namespace + "/" + recordOf(svc))
 	all := o.slices.ByIndex(byOwner, o.namespace+"/"+recordOf(svc))
@@ -92,9 +92,9 @@ func (o *OwnObjects) Service(svc types.NamespacedName, record *v1alpha1.Exported
 		}
 	}
 	for _, e := range all {
-		is := protocol.Slice{Name: e.Name, Stamp: StampOf(e), UID: types.UID(e.Annotations[broker.AnnotationExportUID])}
-		is.Gone = o.stamps.see(objectID{kindSlice, e.Name}, is.Stamp)
-		s.Slices = append(s.Slices, is)
+		current := protocol.Slice{Name: e.Name, Stamp: StampOf(e), UID: types.UID(e.Annotations[broker.AnnotationExportUID])}
+		current.Gone = o.stamps.see(objectID{kindSlice, e.Name}, current.Stamp)
+		s.Slices = append(s.Slices, current)
 	}
 	return s
 }

@@ -23,13 +23,14 @@ const maxBlind = 300 // octets
 
 // Renew renews the heartbeat of this member with a new stamp; others wait for ttl. complete is the
 // stamp at which the last pass over all exports began. blind names what this member cannot see of its own cluster, or
-// is "". If the Lease changed since the last Renew or Last, Renew returns a conflict ([apierrors.IsConflict]).
+// is "". If the Lease changed since the last Renew or Last, Renew returns a conflict ([apierrors.IsConflict]). One
+// goroutine calls both.
 func (h *Heartbeats) Renew(ctx context.Context, stamp protocol.Stamp, ttl time.Duration, complete protocol.Stamp,
 	blind string) error {
-	seconds, replaced := int32(math.Ceil(ttl.Seconds())), h.replaces()
+	seconds := int32(math.Ceil(ttl.Seconds()))
 	lease := &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: h.namespace, Name: broker.HeartbeatName, UID: replaced.UID, ResourceVersion: replaced.ResourceVersion,
+			Namespace: h.namespace, Name: broker.HeartbeatName, UID: h.stored.UID, ResourceVersion: h.stored.ResourceVersion,
 			Labels:      map[string]string{broker.LabelManagedBy: broker.ManagedBy},
 			Annotations: map[string]string{broker.AnnotationComplete: complete.String()},
 		},
@@ -45,7 +46,7 @@ func (h *Heartbeats) Renew(ctx context.Context, stamp protocol.Stamp, ttl time.D
 	if err := h.client.Apply(ctx, lease, wellknown.ManagerExporter); err != nil {
 		return fmt.Errorf("broker: %w", err)
 	}
-	h.store(lease.ObjectMeta)
+	h.stored = lease.ObjectMeta
 	return nil
 }
 
@@ -61,12 +62,12 @@ func (h *Heartbeats) Last(ctx context.Context) (last StoredHeartbeat, err error)
 	lease := &coordinationv1.Lease{}
 	switch err := h.client.Get(ctx, lease, h.namespace, broker.HeartbeatName); {
 	case apierrors.IsNotFound(err):
-		h.store(metav1.ObjectMeta{})
+		h.stored = metav1.ObjectMeta{}
 		return last, nil
 	case err != nil:
 		return last, fmt.Errorf("broker: %w", err)
 	}
-	h.store(lease.ObjectMeta)
+	h.stored = lease.ObjectMeta
 	holder := lease.Spec.HolderIdentity
 	last = StoredHeartbeat{HeartbeatOf(lease), broker.HeartbeatTTL(&lease.Spec, 0), holder != nil && *holder == h.self}
 	h.stamps.clock.See(max(last.Stamp, last.Complete))

@@ -46,7 +46,10 @@ func (b *Broker) review(ctx context.Context) {
 		synced, pause := b.Synced(), soon+rand.N(soon)
 		b.cfg.Barrier.Do("review", what, func() {
 			if synced { // else it is not known which member a namespace belongs to
-				b.validate(all)
+				if all {
+					b.validateUnread()
+				}
+				b.reportUndecodables()
 			}
 			if doubtful := b.reviewRemoval(ctx); synced && !doubtful {
 				pause = seldom
@@ -61,14 +64,6 @@ func (b *Broker) review(ctx context.Context) {
 		case <-time.After(pause):
 		}
 	}
-}
-
-// validate reports what does not decode and, with all, validates what no read asks for.
-func (b *Broker) validate(all bool) {
-	if all {
-		b.validateUnread()
-	}
-	b.reportUndecodables()
 }
 
 // listen adds a handler to every informer.
@@ -145,7 +140,7 @@ func (b *Broker) memberChanged(before, after **v1alpha1.Member, _ bool) {
 	if after != nil {
 		b.Members.memory.seeMember(*after)
 	} else {
-		b.Members.validity.forget((*before).Name)
+		b.Members.validity.Delete((*before).Name)
 	}
 	same := before != nil && after != nil && (*before).UID == (*after).UID &&
 		reflect.DeepEqual((*before).Spec, (*after).Spec)

@@ -102,3 +102,13 @@ func exportedMessage(dropped []string) string {
 	}
 	return strings.Join(text, " ")
 }
+
+// idText lists ids with commas between them. A list that is too long ends with the number of the others.
+func idText(ids []string) string {
+	text := strings.Join(ids, ",")
+	if len(text) <= apibroker.MaxExportedTo {
+		return text
+	}
+	end := strings.LastIndexByte(text[:apibroker.MaxExportedTo], ',')
+	return fmt.Sprintf("%s,+%d", text[:end], strings.Count(text[end:], ","))
+}

@@ -18,6 +18,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/reason"
 	"github.com/clusterset-dns/clusterset/api/shorten"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/apiserver"
@@ -36,6 +37,12 @@ const (
 const (
 	maxEventReason = 128
 	maxEventName   = 253
+)
+
+// The names of Valid and Ready in the first version of KEP-1645.
+const (
+	legacyInitialized = "Initialized"
+	legacyExported    = "Exported"
 )
 
 // Events writes one Event for each transition of a condition (docs/spec/controller.md 6). It has a client and a rate of
@@ -231,4 +238,13 @@ func cutReasons(reasons string) string {
 		return cut[:i]
 	}
 	return cut[:maxEventReason]
+}
+
+// MaxNote is the limit of the API server for the note of an Event, in octets.
+const MaxNote = 1024
+
+// cutMessage returns at most limit octets of the message of a condition, and always the codes at its end.
+func cutMessage(message string, limit int) string {
+	text, codes := reason.Split(message)
+	return shorten.Text(text, limit-len(codes)) + codes
 }
