@@ -77,7 +77,7 @@ func (h *Heartbeats) observe(l *coordinationv1.Lease, own bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if own {
-		h.came(r.Stamp)
+		h.recordEcho(r.Stamp)
 	}
 	last, known := h.seen[l.Namespace]
 	if known && last.Stamp >= r.Stamp {
@@ -87,18 +87,18 @@ func (h *Heartbeats) observe(l *coordinationv1.Lease, own bool) {
 	h.seen[l.Namespace] = r
 }
 
-// came records the echo of an own renewal. The caller holds h.mu.
-func (h *Heartbeats) came(stamp protocol.Stamp) {
+// recordEcho records the echo of an own renewal. The caller holds h.mu.
+func (h *Heartbeats) recordEcho(stamp protocol.Stamp) {
 	if i := slices.IndexFunc(h.written, func(w renewal) bool { return w.Stamp == stamp }); i >= 0 {
 		h.echo, h.written = h.written[i].at, h.written[i+1:]
 	}
 }
 
-// lost records that the Lease of a namespace, or a Member that named the namespace, is gone. If only the Lease is gone,
-// the member keeps the rest of its TTL. Without Lease and Member the namespace is forgotten.
+// recordLoss records that the Lease of a namespace, or a Member that named the namespace, is gone. If only the Lease is
+// gone, the member keeps the rest of its TTL. Without Lease and Member the namespace is forgotten.
 //
 // It looks for the Member under the lock, so that of two events at a time the later one sees both.
-func (h *Heartbeats) lost(namespace string, lease bool) {
+func (h *Heartbeats) recordLoss(namespace string, lease bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	r, known := h.seen[namespace]
@@ -112,9 +112,9 @@ func (h *Heartbeats) lost(namespace string, lease bool) {
 	}
 }
 
-// writing records that this member is about to renew its own Lease. Whether the broker confirms the write does not
-// matter: if it comes back by the watch, it was written.
-func (h *Heartbeats) writing(at protocol.Stamp) {
+// recordSending records that this member is about to renew its own Lease. Whether the broker confirms the write does
+// not matter: if it comes back by the watch, it was written.
+func (h *Heartbeats) recordSending(at protocol.Stamp) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.written = append(h.written[max(0, len(h.written)-maxWritten+1):len(h.written):len(h.written)],

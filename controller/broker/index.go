@@ -33,10 +33,10 @@ func dropUnused(obj any) (any, error) {
 	m.SetManagedFields(nil)
 	m.SetOwnerReferences(nil)
 	m.SetFinalizers(nil)
-	m.SetLabels(keep(m.GetLabels(), mcsv1beta1.LabelServiceName, mcsv1beta1.LabelSourceCluster,
+	m.SetLabels(onlyKeys(m.GetLabels(), mcsv1beta1.LabelServiceName, mcsv1beta1.LabelSourceCluster,
 		broker.LabelSourceNamespace,
 		broker.LabelManagedBy, discoveryv1.LabelManagedBy, broker.LabelForZone, broker.LabelForRegion))
-	m.SetAnnotations(keep(m.GetAnnotations(), corev1.EndpointsLastChangeTriggerTime, broker.AnnotationStamp,
+	m.SetAnnotations(onlyKeys(m.GetAnnotations(), corev1.EndpointsLastChangeTriggerTime, broker.AnnotationStamp,
 		broker.AnnotationExportUID))
 	return obj, nil
 }
@@ -75,7 +75,7 @@ func shrink(s *discoveryv1.EndpointSlice) {
 	}
 }
 
-func keep(all map[string]string, keys ...string) map[string]string {
+func onlyKeys(all map[string]string, keys ...string) map[string]string {
 	var retained map[string]string
 	for _, key := range keys {
 		if value, ok := all[key]; ok {
@@ -147,7 +147,7 @@ func isIndexed(informer cache.SharedIndexInformer, index, value string) bool {
 	return err == nil && len(keys) > 0
 }
 
-func sorted(services []types.NamespacedName) []types.NamespacedName {
+func sortServices(services []types.NamespacedName) []types.NamespacedName {
 	slices.SortFunc(services, func(a, b types.NamespacedName) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})

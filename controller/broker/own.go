@@ -67,7 +67,7 @@ func (o *OwnObjects) Services() []types.NamespacedName {
 			}
 		}
 	}
-	return sorted(services)
+	return sortServices(services)
 }
 
 // Delivered reports whether the watches of the broker brought back all records, slices and inventories that this

@@ -75,7 +75,7 @@ func (x *Exports) Services() []types.NamespacedName {
 			}
 		}
 	}
-	return sorted(services)
+	return sortServices(services)
 }
 
 // HasRecord reports whether a member has an export record of a service, accepted or not.

@@ -42,7 +42,7 @@ func (h *Heartbeats) Renew(ctx context.Context, stamp protocol.Stamp, ttl time.D
 	if blind != "" {
 		lease.Annotations[broker.AnnotationBlind] = shorten.Text(blind, maxBlind)
 	}
-	h.writing(stamp)
+	h.recordSending(stamp)
 	if err := h.client.Apply(ctx, lease, wellknown.ManagerExporter); err != nil {
 		return fmt.Errorf("broker: %w", err)
 	}

@@ -148,7 +148,7 @@ func (b *Broker) memberChanged(before, after **v1alpha1.Member, _ bool) {
 		return
 	}
 	if before != nil {
-		b.Heartbeats.lost((*before).Spec.Namespace, false)
+		b.Heartbeats.recordLoss((*before).Spec.Namespace, false)
 	}
 	if after != nil {
 		_, rejected := (*after).Status.ValidProperties()
@@ -242,7 +242,7 @@ func (b *Broker) leaseChanged(before, after **coordinationv1.Lease, _ bool) {
 		return
 	}
 	if after == nil {
-		b.Heartbeats.lost(l.Namespace, true)
+		b.Heartbeats.recordLoss(l.Namespace, true)
 		return
 	}
 	own := l.Namespace == b.cfg.Namespace

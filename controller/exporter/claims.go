@@ -127,7 +127,7 @@ func (c *claims) decide(svc types.NamespacedName, record *v1alpha1.ExportedServi
 	o.VIPs.Removed = c.broker.Members.RemovedAmong(noted)
 	s := claimant{name: svc, record: record, vips: o.VIPs.Accepted(c.member.Namespace(svc.Namespace)),
 		pools: c.own(o.VIPs.Pools), now: now}
-	present = append(slices.Clone(present), c.lost(present, s)...)
+	present = append(slices.Clone(present), c.lostClaims(present, s)...)
 	exported := len(present) == 0 || c.exported(svc, record, view)
 	for _, x := range present {
 		addr := addrOf(x)
@@ -161,9 +161,9 @@ func (c *claims) notedIn(svc types.NamespacedName) []merge.Address {
 	return nil
 }
 
-// lost returns the claims that the own import notes, and that an inventory from before the note lacks: the broker was
-// restored.
-func (c *claims) lost(present []v1alpha1.Claim, s claimant) (all []v1alpha1.Claim) {
+// lostClaims returns the claims that the own import notes, and that an inventory from before the note lacks: the
+// broker was restored.
+func (c *claims) lostClaims(present []v1alpha1.Claim, s claimant) (all []v1alpha1.Claim) {
 	for _, a := range s.vips.Has {
 		pool, ok := poolOf(s.pools, a.IP.Is4())
 		known := slices.ContainsFunc(present, func(x v1alpha1.Claim) bool { return addrOf(x).Is4() == a.IP.Is4() })

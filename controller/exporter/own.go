@@ -52,14 +52,14 @@ func (o *Own) Export(svc types.NamespacedName, status identity.Status) (r export
 	case record == nil:
 		return r, nil, o.member.ExportsKnown()
 	case o.member.ExportGoesOn(svc, record.Spec.ExportCreated.Time):
-		r = o.lost(record, uid, status)
+		r = o.lostExport(record, uid, status)
 	}
 	return r, nil, true
 }
 
-// lost returns the listed export of a record whose ServiceExport went with its CRD while no controller ran, or cannot
-// be read yet (docs/spec/controller.md 3.2). Its endpoints follow the Service; its slice strategy is not known.
-func (o *Own) lost(record *v1alpha1.ExportedService, uid types.UID, status identity.Status) export.Result {
+// lostExport returns the listed export of a record whose ServiceExport went with its CRD while no controller ran, or
+// cannot be read yet (docs/spec/controller.md 3.2). Its endpoints follow the Service; its slice strategy is not known.
+func (o *Own) lostExport(record *v1alpha1.ExportedService, uid types.UID, status identity.Status) export.Result {
 	spec := &record.Spec
 	exp := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{
 		Namespace: spec.Namespace, Name: spec.Name, UID: uid, CreationTimestamp: spec.ExportCreated,

@@ -195,12 +195,12 @@ func (h *Heartbeat) beat(ctx context.Context, begin time.Time, blind string) (se
 		return false, err
 	}
 	if err := h.Broker.Heartbeats.Renew(ctx, stamp, says.ttl, says.complete, says.blind); err != nil {
-		h.Membership.Original.sent(stamp, false)
+		h.Membership.Original.recordSent(stamp, false)
 		return false, err
 	}
-	h.Membership.Original.sent(stamp, true)
+	h.Membership.Original.recordSent(stamp, true)
 	h.renewed, h.announced = begin, says
-	h.pass.sent(now)
+	h.pass.recordSent(now)
 	return true, nil
 }
 

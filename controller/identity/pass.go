@@ -69,7 +69,7 @@ func (p *pass) load(h broker.StoredHeartbeat) {
 // mayRenew reports whether the heartbeat may be renewed now. sees: each kind of the own cluster was seen since its API
 // server last failed.
 func (p *pass) mayRenew(blind, sees bool) bool {
-	p.sent(p.heartbeats.Echo()) // the broker may have stored one without an answer
+	p.recordSent(p.heartbeats.Echo()) // the broker may have stored one without an answer
 	if blind {
 		p.due, p.done = true, nil
 		return true
@@ -105,8 +105,8 @@ func (p *pass) proceed(now time.Time, sees bool) {
 	}
 }
 
-// sent records that the broker has a heartbeat, by the time of its sending.
-func (p *pass) sent(at time.Time) {
+// recordSent records that the broker has a heartbeat, by the time of its sending.
+func (p *pass) recordSent(at time.Time) {
 	if at.IsZero() || p.last.sent && !at.After(p.last.at) {
 		return
 	}
