@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
-	"github.com/clusterset-dns/clusterset/resolver"
 )
 
 const (
@@ -49,8 +48,7 @@ type Directive struct {
 	Set func([]string) error
 }
 
-// A block is a clusterset block while it is parsed. It has one method for each directive, which sets its part of
-// Config; their errors have no file and line.
+// A block is a clusterset block while it is parsed. Its directives set Config; their errors have no file and line.
 type block struct {
 	Config
 
@@ -142,43 +140,34 @@ func (b *block) namespaces(args []string) error {
 	return nil
 }
 
-func (b *block) namespaceLabels(args []string) (err error) {
-	b.NamespaceLabels, err = selector("namespace_labels", args)
-	return err
-}
-
-func (b *block) labels(args []string) (err error) {
-	b.Labels, err = selector("labels", args)
-	return err
-}
-
-func selector(name string, args []string) (labels.Selector, error) {
-	typed := strings.Join(args, " ")
-	s, err := labels.Parse(typed)
-	if err != nil {
-		return nil, fmt.Errorf("%s %q: want a label selector: %w", name, typed, err)
+// selector sets a field by the directive of that name.
+func selector(name string, field *labels.Selector) func([]string) error {
+	return func(args []string) (err error) {
+		typed := strings.Join(args, " ")
+		if *field, err = labels.Parse(typed); err != nil {
+			return fmt.Errorf("%s %q: want a label selector: %w", name, typed, err)
+		}
+		if (*field).Empty() {
+			return fmt.Errorf("%s %q: want a label selector with a requirement", name, typed)
+		}
+		return nil
 	}
-	if s.Empty() {
-		return nil, fmt.Errorf("%s %q: want a label selector with a requirement", name, typed)
+}
+
+// choice completes a directive that takes one of the words in d.Args, and sets a field to the value of that word.
+func choice[T any](d Directive, field *T, values ...T) Directive {
+	words := strings.Split(d.Args, "|")
+	d.Min, d.Max = 1, 1
+	d.Set = func(args []string) error {
+		i := slices.Index(words, args[0])
+		if i < 0 {
+			last := len(words) - 1
+			return fmt.Errorf("%s %q: want %s or %s", d.Name, args[0], strings.Join(words[:last], ", "), words[last])
+		}
+		*field = values[i]
+		return nil
 	}
-	return s, nil
-}
-
-func (b *block) clusterNames(args []string) (err error) {
-	b.ClusterNames, err = onOff("cluster_names", args[0])
-	return err
-}
-
-func (b *block) explainAnswers(args []string) (err error) {
-	b.ExplainAnswers, err = onOff("explain_answers", args[0])
-	return err
-}
-
-func onOff(name, arg string) (on bool, err error) {
-	if arg != "on" && arg != "off" {
-		return false, fmt.Errorf("%s %q: want on or off", name, arg)
-	}
-	return arg == "on", nil
+	return d
 }
 
 func (b *block) deny(args []string) error {
@@ -237,34 +226,6 @@ func (b *block) udpSize(args []string) error {
 	return nil
 }
 
-func (b *block) ready(args []string) error {
-	switch args[0] {
-	case "shared":
-		b.ReadyStrict = false
-	case "strict":
-		b.ReadyStrict = true
-	default:
-		return fmt.Errorf("ready %q: want shared or strict", args[0])
-	}
-	return nil
-}
-
-func (b *block) policy(args []string) error {
-	switch args[0] {
-	case "local_first":
-		b.Policy = resolver.LocalFirst
-	case "round_robin":
-		b.Policy = resolver.RoundRobin
-	case "all":
-		b.Policy = resolver.All
-	case "none":
-		b.Policy = resolver.NoCluster
-	default:
-		return fmt.Errorf("policy %q: want local_first, round_robin, all or none", args[0])
-	}
-	return nil
-}
-
 func (b *block) topology(args []string) error {
 	typed := quoted("topology", args)
 	if len(args)%2 != 0 {
@@ -300,11 +261,6 @@ func (t *Topology) set(key, value string) error {
 		return fmt.Errorf("topology %s %q: want %s", key, value, want)
 	}
 	*field = value
-	return nil
-}
-
-func (b *block) noEndpoints([]string) error {
-	b.NoEndpoints = true
 	return nil
 }
 

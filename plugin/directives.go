@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/clusterset-dns/clusterset/resolver"
 )
 
 // Directives returns those of DNS, in the order of README.md.
@@ -34,11 +36,12 @@ func (b *block) ofObjects() []Directive {
 				"`namespace_labels`.",
 		},
 		{
-			Name: "namespace_labels", Args: "SELECTOR", Min: 1, Max: -1, Set: b.namespaceLabels,
+			Name: "namespace_labels", Args: "SELECTOR", Min: 1, Max: -1,
+			Set:  selector("namespace_labels", &b.NamespaceLabels),
 			Text: "selects namespaces by their labels. It needs the right to list and watch Namespaces.",
 		},
 		{
-			Name: "labels", Args: "SELECTOR", Min: 1, Max: -1, Set: b.labels,
+			Name: "labels", Args: "SELECTOR", Min: 1, Max: -1, Set: selector("labels", &b.Labels),
 			Text: "selects ServiceImports by their labels.",
 		},
 		{
@@ -52,25 +55,25 @@ func (b *block) ofObjects() []Directive {
 // ofAnswers returns the directives about answers.
 func (b *block) ofAnswers() []Directive {
 	return []Directive{
-		{
-			Name: "cluster_names", Args: "on|off", Min: 1, Max: 1, Default: "on", Set: b.clusterNames,
+		choice(Directive{
+			Name: "cluster_names", Args: "on|off", Default: "on",
 			Text: "serves the names `<clusterid>.<service>...`.",
 			Rare: "`off` for KEP-1645 to the letter",
-		},
-		{
-			Name: "policy", Args: "local_first|round_robin|all|none", Min: 1, Max: 1, Default: "local_first", Set: b.policy,
+		}, &b.ClusterNames, true, false),
+		choice(Directive{
+			Name: "policy", Args: "local_first|round_robin|all|none", Default: "local_first",
 			Text: "sets which of the [selected](docs/spec/selection.md) clusters answer for a ClusterSetIP service " +
 				"without `spec.ips`: `local_first` the local one while it has a ready address, else one other; " +
 				"`round_robin` one; `all` all; `none` none, so that the name exists without an address. Each client " +
 				"gets one cluster a second, in turn.",
-		},
+		}, &b.Policy, resolver.LocalFirst, resolver.RoundRobin, resolver.All, resolver.NoCluster),
 		{
 			Name: "topology", Args: topologyArgs, Min: 2, Max: 4, Set: b.topology,
 			Text: "sets the location of this server, or a Node with labels for it. " +
 				"Without it all slices are used. Not with `noendpoints`.",
 		},
 		{
-			Name: "noendpoints", Set: b.noEndpoints,
+			Name: "noendpoints", Set: func([]string) error { b.NoEndpoints = true; return nil },
 			Text: "watches no EndpointSlices: only services with `spec.ips` have addresses. Not with `policy`, `topology`.",
 			Rare: "where all services have clusterset IPs",
 		},
@@ -95,20 +98,20 @@ func (b *block) ofAnswers() []Directive {
 				"addresses. Default: this server.",
 			Rare: "where resolvers follow NS records and reach this server elsewhere than it listens, as behind a Service",
 		},
-		{
-			Name: "explain_answers", Args: "on|off", Min: 1, Max: 1, Default: "off", Set: b.explainAnswers,
+		choice(Directive{
+			Name: "explain_answers", Args: "on|off", Default: "off",
 			Text: "adds a [code](docs/troubleshooting.md#codes-of-clusterset-explain) for the reason to negative answers.",
-		},
+		}, &b.ExplainAnswers, true, false),
 	}
 }
 
 // ofOperation returns the directives about start, outages and other plugins.
 func (b *block) ofOperation() []Directive {
 	return []Directive{
-		{
-			Name: "ready", Args: "shared|strict", Min: 1, Max: 1, Default: "shared", Set: b.ready,
+		choice(Directive{
+			Name: "ready", Args: "shared|strict", Default: "shared",
 			Text: "sets when *ready* reports this block ready ([Ready](#ready)).",
-		},
+		}, &b.ReadyStrict, false, true),
 		{
 			Name: "startup_timeout", Args: "DURATION", Min: 1, Max: 1, Default: "5s", Set: b.startupTimeout,
 			Text: "bounds how long the start waits for the first lists, above 0s. All blocks of a Corefile share one wait.",
