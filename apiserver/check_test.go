@@ -98,7 +98,7 @@ func testOddTime(t *testing.T, cp *controlplane.ControlPlane) {
 	if year := a.ManagedFields[0].Time.Year(); year < 10_000 {
 		t.Fatalf("the API server changed the year to %d", year)
 	}
-	if v, err := c.newest(t.Context(), kindOf(a).path("odd")); err != nil || v == 0 {
+	if v, err := c.newest(t.Context(), ResourceOf(a).path(kindOf(a).GroupVersion(), "odd")); err != nil || v == 0 {
 		t.Errorf("newest version = %d, %v, want one", v, err)
 	}
 }

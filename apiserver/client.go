@@ -8,7 +8,7 @@ import (
 	"net"
 	"net/http"
 	"reflect"
-	"strconv"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -314,21 +314,12 @@ func (c *Client) Serves(ctx context.Context, example runtime.Object) (bool, erro
 }
 
 func (c *Client) serves(ctx context.Context, gv schema.GroupVersion, plural string) (bool, error) {
-	var list struct {
-		Resources []struct {
-			Name string `json:"name"`
-		} `json:"resources"`
-	}
+	var list metav1.APIResourceList
 	err := c.read(ctx, &list, request{accept: runtime.ContentTypeJSON, path: groupPath(gv)})
 	if apierrors.IsNotFound(err) {
 		return false, nil
 	}
-	for _, r := range list.Resources {
-		if r.Name == plural {
-			return true, err
-		}
-	}
-	return false, err
+	return slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == plural }), err
 }
 
 // Definition reads the CustomResourceDefinition (apiextensions.k8s.io/v1) of that name, "<plural>.<group>".
@@ -373,24 +364,6 @@ func (c *Client) newest(ctx context.Context, path []string) (uint64, error) {
 		return 0, err
 	}
 	return VersionNumber(list.Metadata.ResourceVersion), nil
-}
-
-// VersionNumber returns a resource version as a number: the versions of one etcd count up. It is 0 for any other text.
-func VersionNumber(version string) uint64 {
-	v, err := strconv.ParseUint(version, 10, 64)
-	if err != nil {
-		return 0
-	}
-	return v
-}
-
-// metadata is the part that we read of a document with other authors. A time in it may be one that JSON cannot express,
-// which [metav1.ObjectMeta] does not decode.
-type metadata struct {
-	Metadata struct {
-		UID             types.UID `json:"uid"`
-		ResourceVersion string    `json:"resourceVersion"`
-	} `json:"metadata"`
 }
 
 // A request is what read asks for.

@@ -55,7 +55,11 @@ func ResourceOf(example runtime.Object) Resource {
 
 // path is where the objects of a version are found, in a namespace or ("") in all.
 func (r Resource) path(gv schema.GroupVersion, namespace string) []string {
-	return kind{gv.WithKind(r.Kind), r.Plural, r.Namespaced, r.Custom}.path(namespace)
+	path := groupPath(gv)
+	if namespace != "" && r.Namespaced {
+		path = append(path, "namespaces", namespace)
+	}
+	return append(path, r.Plural)
 }
 
 // A kind tells how to reach the objects of one Go type.
@@ -128,15 +132,6 @@ func newCodecs() serializer.CodecFactory {
 	}
 	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
 	return serializer.NewCodecFactory(scheme)
-}
-
-// path is where the objects of a kind are found, in a namespace or ("") in all.
-func (k kind) path(namespace string) []string {
-	path := groupPath(k.GroupVersion())
-	if namespace != "" && k.namespaced {
-		path = append(path, "namespaces", namespace)
-	}
-	return append(path, k.plural)
 }
 
 // groupPath is where the resources of a version are found.

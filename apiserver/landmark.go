@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"strconv"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -43,9 +44,25 @@ func (l *landmark) same(current *foundObject) bool {
 		(l.written == "" || current.written() == l.written)
 }
 
-// A foundObject holds the metadata that was read. Its times are text: they may be outside the range of JSON times, see
-// [metadata].
+// VersionNumber returns a resource version as a number: the versions of one etcd count up. It is 0 for any other text.
+func VersionNumber(version string) uint64 {
+	v, err := strconv.ParseUint(version, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return v
+}
+
+// metadata is the part that we read of a document with other authors.
+type metadata struct {
+	Metadata foundObject `json:"metadata"`
+}
+
+// A foundObject holds the metadata of an object or a list. Its times are text: they may be outside the range of JSON
+// times, which [metav1.ObjectMeta] does not decode.
 type foundObject struct {
+	Namespace       string    `json:"namespace"`
+	Name            string    `json:"name"`
 	UID             types.UID `json:"uid"`
 	ResourceVersion string    `json:"resourceVersion"`
 	ManagedFields   []struct {

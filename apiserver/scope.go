@@ -79,9 +79,7 @@ func (s *scope) read(ctx context.Context, l *landmark, version uint64) (*foundOb
 	}
 	var list struct {
 		metadata
-		Items []struct {
-			Metadata foundObject `json:"metadata"`
-		} `json:"items"`
+		Items []metadata `json:"items"`
 	}
 	err = s.client.read(ctx, &list, request{params: params, accept: acceptMetadata, path: s.resource.path(gv, namespace),
 		unlimited: true})

@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 
@@ -96,12 +95,7 @@ func (d objectDecoder) decodeList(data []byte) *objectList {
 func newUndecodable(data []byte, err error) *Undecodable {
 	var raw struct {
 		metav1.TypeMeta
-		Metadata struct {
-			Namespace       string    `json:"namespace"`
-			Name            string    `json:"name"`
-			UID             types.UID `json:"uid"`
-			ResourceVersion string    `json:"resourceVersion"`
-		} `json:"metadata"`
+		metadata
 	}
 	if json.Unmarshal(data, &raw) != nil || raw.Kind == "" || raw.Metadata.Name == "" {
 		return nil
