@@ -15,8 +15,6 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -194,15 +192,7 @@ func inList(doc []byte, apiVersion, kind string) []byte {
 
 // add keeps an object, once.
 func (m *manifests) add(kind Kind, file string, doc []byte) error {
-	var obj metav1.Object
-	switch kind {
-	case ServiceImport, ClusterProperty:
-		obj = &customObject{}
-	case EndpointSlice:
-		obj = &discoveryv1.EndpointSlice{}
-	default:
-		obj = &corev1.Namespace{}
-	}
+	obj := resources[kind].Example.DeepCopyObject().(metav1.Object)
 	if err := json.Unmarshal(doc, obj); err != nil {
 		return fmt.Errorf("want a %s: %w", kind, err)
 	}
