@@ -132,7 +132,7 @@ func (p *instances) acquire(inst *instance, config cache.Config) (*storeRef, err
 	candidates := slices.Clone(p.stores)
 	for _, ref := range inst.refs {
 		candidates = append(candidates, ref.sharedStore)
-		if snapshotConflict(ref.config, config) {
+		if config.Snapshot != "" && ref.config.Snapshot == config.Snapshot && !ref.config.SameObjects(&config) {
 			return nil, fmt.Errorf("snapshot %q: want a file of its own, another block writes other objects of %s to it",
 				config.Snapshot, ref.config.Name)
 		}
@@ -156,11 +156,6 @@ func (p *instances) acquire(inst *instance, config cache.Config) (*storeRef, err
 	ref := &storeRef{sharedStore: s}
 	inst.refs = append(inst.refs, ref)
 	return ref, nil
-}
-
-// snapshotConflict reports whether two stores would write different objects to one snapshot file.
-func snapshotConflict(a, b cache.Config) bool {
-	return a.Snapshot != "" && a.Snapshot == b.Snapshot && !a.SameObjects(&b)
 }
 
 // predecessor returns a running store that sees the same objects as s, so that s can inherit them, or nil.
@@ -312,11 +307,14 @@ func (p *instances) restart(inst *instance) {
 	p.restarting = inst
 }
 
-// isRestarting distinguishes the OnShutdown of an instance that was replaced from the one at the end of the process.
-func (p *instances) isRestarting(inst *instance) bool {
+// shutdown is OnShutdown: it releases an instance that was replaced, and at the end of the process nothing.
+func (p *instances) shutdown(inst *instance) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.restarting == inst
+	replaced := p.restarting == inst
+	p.mu.Unlock()
+	if replaced {
+		p.release(inst)
+	}
 }
 
 // restartFailed is OnRestartFailed: it releases the instances that would have replaced inst, or inst if caddy has

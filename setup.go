@@ -96,24 +96,11 @@ func instanceOf(c *caddy.Controller) *instance {
 	c.Set(handleKey{}, h)
 	runtime.AddCleanup(h, func(inst *instance) { go process.release(inst) }, inst)
 
-	c.OnRestart(func() error {
-		process.restart(inst)
-		return nil
-	})
-	c.OnRestartFailed(func() error {
-		process.restartFailed(inst)
-		return nil
-	})
-	c.OnShutdown(func() error {
-		if process.isRestarting(inst) {
-			process.release(inst)
-		}
-		return nil
-	})
-	c.OnFinalShutdown(func() error {
-		process.release(inst)
-		return nil
-	})
+	callback := func(f func(*instance)) func() error { return func() error { f(inst); return nil } }
+	c.OnRestart(callback(process.restart))
+	c.OnRestartFailed(callback(process.restartFailed))
+	c.OnShutdown(callback(process.shutdown))
+	c.OnFinalShutdown(callback(process.release))
 	return inst
 }
 
