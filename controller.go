@@ -36,8 +36,8 @@ func directives(config *controller.Config) []plugin.Directive {
 // metrics are those of the controller. A process without a controller does not register them.
 var metrics = sync.OnceValue(func() *controller.Metrics { return controller.NewMetrics(prometheus.DefaultRegisterer) })
 
-// complete adds to config what no directive of the controller sets. local is the API server of the block.
-func complete(c *caddy.Controller, config *controller.Config, local *rest.Config) {
+// completeConfig adds to config what no directive of the controller sets. local is the API server of the block.
+func completeConfig(c *caddy.Controller, config *controller.Config, local *rest.Config) {
 	if root := dnsserver.GetConfig(c).Root; root != "" && !filepath.IsAbs(config.Broker) {
 		config.Broker = filepath.Join(root, config.Broker)
 	}

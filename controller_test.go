@@ -21,7 +21,7 @@ func controllerConfigOf(t *testing.T, block string) *controller.Config {
 	if err != nil {
 		t.Fatal(err)
 	}
-	complete(c, &config, spec.REST)
+	completeConfig(c, &config, spec.REST)
 	return &config
 }
 
@@ -122,12 +122,12 @@ func TestOneController(t *testing.T) {
 	<-active.done
 	ended := active
 	p.reconcileController()
-	if active = p.controller; active == ended || active.ended() {
+	if active = p.controller; active == ended || active.hasEnded() {
 		t.Error("a controller that ended by itself was not started again")
 	}
 	second := reload(first, "ttl 3")
 	p.release(first)
-	if p.controller != active || active.ended() {
+	if p.controller != active || active.hasEnded() {
 		t.Error("a reload that does not concern the controller ended it")
 	}
 	third := reload(second, "vip none")

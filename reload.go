@@ -213,7 +213,7 @@ func (p *instances) start(inst *instance) {
 // with a done channel that closes later, or nil. The caller holds p.mu.
 func (p *instances) reconcileController() (old *task) {
 	config, running := p.controllerConfig(), p.controller
-	if running != nil && running.ended() {
+	if running != nil && running.hasEnded() {
 		running, p.controller = nil, nil
 	}
 	if running != nil {
@@ -445,8 +445,8 @@ func startTask(ctx context.Context, name string, f func(context.Context) error) 
 	return t
 }
 
-// ended reports whether the task has ended.
-func (t *task) ended() bool {
+// hasEnded reports whether the task has ended.
+func (t *task) hasEnded() bool {
 	select {
 	case <-t.done:
 		return true

@@ -59,7 +59,7 @@ func setup(c *caddy.Controller) error {
 	}
 	ref.strict = config.ReadyStrict
 	if control.Broker != "" {
-		complete(c, &control, storeConfig.REST)
+		completeConfig(c, &control, storeConfig.REST)
 		if err := inst.setController(&control); err != nil {
 			return coreplugin.Error(plugin.Name, lines.At(c, err, "broker"))
 		}

@@ -29,7 +29,7 @@ func backoffTo(longest time.Duration) *wait.Backoff {
 // After returns the pause after an attempt that failed with err. Nil means that the server answered and something is
 // not there yet.
 func (b *Backoff) After(err error) time.Duration {
-	if unanswered(err) {
+	if hasNoAnswer(err) {
 		b.answered = backoffTo(answeredPause)
 		return b.silent.Step()
 	}

@@ -137,8 +137,8 @@ func testRollBackAll(t *testing.T, cp *controlplane.ControlPlane) {
 	s.watches[0].note(nil, "9000000000", false)
 	s.watches[1].note(nil, "1", false)
 	for _, w := range s.watches {
-		w.health.happened(listing, nil)
-		w.health.happened(streamed, nil)
+		w.health.handleEvent(listing, nil)
+		w.health.handleEvent(streamed, nil)
 	}
 	verifyOnce(t, s)
 	for _, w := range s.watches {

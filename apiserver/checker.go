@@ -118,7 +118,7 @@ func (c *checker) askServer(ctx context.Context) (types.UID, error) {
 		return "", nil
 	case err != nil:
 		return "", err
-	case known != "" && known != uid && !c.adopt(uid):
+	case known != "" && known != uid && !c.adoptCluster(uid):
 		return "", fmt.Errorf("%w: %s, want %s", ErrReplaced, uid, known)
 	}
 	c.readable = startingAnswers
@@ -128,14 +128,14 @@ func (c *checker) askServer(ctx context.Context) (types.UID, error) {
 // fitLimit derives the limit of later requests from the time of a check.
 func (c *checker) fitLimit(took time.Duration, err error) {
 	limit := 4 * took
-	if unanswered(err) {
+	if hasNoAnswer(err) {
 		limit = 2 * took
 	}
 	c.limit = min(max(limit, checkTimeout), slowestCheck)
 }
 
-// adopt follows another cluster from now on, if the owner of the set agrees. All watches list anew.
-func (c *checker) adopt(uid types.UID) bool {
+// adoptCluster follows another cluster from now on, if the owner of the set agrees. All watches list anew.
+func (c *checker) adoptCluster(uid types.UID) bool {
 	if c.cfg.Adopt == nil || !c.cfg.Adopt() {
 		return false
 	}
@@ -162,7 +162,7 @@ func (c *checker) fail(ctx context.Context, err error) bool {
 		return false
 	}
 	class := Classify(err)
-	if slow := c.check.heard.Last().After(c.began); unanswered(err) && !slow || class == Replaced {
+	if slow := c.check.heard.Last().After(c.began); hasNoAnswer(err) && !slow || class == Replaced {
 		// Without an answer, an open watch may be all that keeps an old server from ending, and no event comes from it any
 		// longer; but a server that is only slow sends some meanwhile. A connection to another cluster could last while the
 		// address leads to the right one again. A server that answers with an error keeps its open watches: it may just be

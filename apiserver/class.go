@@ -99,9 +99,9 @@ func Classify(err error) Class {
 	return Unreachable
 }
 
-// unanswered reports whether err means that no API server answered: the connection was refused or broke, or the time
+// hasNoAnswer reports whether err means that no API server answered: the connection was refused or broke, or the time
 // was over.
-func unanswered(err error) bool {
+func hasNoAnswer(err error) bool {
 	var status apierrors.APIStatus
 	return Classify(err) == Unreachable && !errors.As(err, &status)
 }
@@ -112,7 +112,7 @@ func (c Class) log(to logging.Logger, subject string, err error) {
 	case OK, Expired:
 	case Unreachable:
 		what := "out of reach"
-		if !unanswered(err) {
+		if !hasNoAnswer(err) {
 			what = "answers with an error"
 		}
 		to.Warningf("%s: %s: %s", subject, what, logging.Line(err))

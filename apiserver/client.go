@@ -94,19 +94,19 @@ func (c *Client) limitRate() {
 
 // connect makes the REST clients of all kinds that are known.
 func (c *Client) connect() error {
-	for _, k := range known().byType {
+	for _, k := range allKinds().byType {
 		gv := k.GroupVersion()
 		if c.rests[gv] != nil {
 			continue
 		}
-		r, err := c.restFor(gv, known().codecs.WithoutConversion(), k.custom)
+		r, err := c.restFor(gv, allKinds().codecs.WithoutConversion(), k.custom)
 		if err != nil {
 			return err
 		}
 		c.rests[gv] = r
 	}
 	config := rest.CopyConfig(c.config)
-	config.NegotiatedSerializer = known().codecs.WithoutConversion()
+	config.NegotiatedSerializer = allKinds().codecs.WithoutConversion()
 	var err error
 	c.plain, err = rest.UnversionedRESTClientForConfigAndClient(config, c.http)
 	return err

@@ -59,8 +59,8 @@ type ListReader interface {
 	ReadList(body io.Reader) (runtime.Object, error)
 }
 
-// guarded returns o with a barrier around its functions.
-func guarded(b *logging.Barrier, kind string, o WatchOptions) WatchOptions {
+// withBarrier returns o with a barrier around its functions.
+func withBarrier(b *logging.Barrier, kind string, o WatchOptions) WatchOptions {
 	transform, indexers := o.Transform, o.Indexers
 	name := func(obj any) func() string {
 		return func() string {

@@ -21,7 +21,7 @@ func FuzzDecode(f *testing.F) {
 	} {
 		f.Add([]byte(seed))
 	}
-	codecs := objectCodecs{known().codecs.WithoutConversion()}
+	codecs := objectCodecs{allKinds().codecs.WithoutConversion()}
 	info, _ := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), runtime.ContentTypeJSON)
 	decoder := codecs.DecoderToVersion(info.Serializer, v1alpha1.GroupVersion)
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -9,7 +9,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/logging"
 )
 
-// A State is how far a watch has come.
+// A WatchState is how far a watch has come.
 //
 //	Pending    a list is to be requested, or is requested and not answered
 //	Listing    the API server sends a list
@@ -27,11 +27,11 @@ import (
 //	Opening   Listing   –         –          Watching   –         Pending   Failing
 //	Watching  Listing   –         –          –          Opening   Pending   Failing
 //	Failing   Listing   –         –          Watching   –         Pending   –
-type State uint8
+type WatchState uint8
 
 // The states.
 const (
-	Pending State = iota
+	Pending WatchState = iota
 	Listing
 	Opening
 	Watching
@@ -40,7 +40,7 @@ const (
 )
 
 // String is the state as a word.
-func (s State) String() string {
+func (s WatchState) String() string {
 	return [states]string{"pending", "listing", "opening", "watching", "failing"}[s]
 }
 
@@ -58,8 +58,8 @@ const (
 	events
 )
 
-// next is the transition function of [State].
-func (s State) next(e event) State {
+// next is the transition function of [WatchState].
+func (s WatchState) next(e event) WatchState {
 	switch {
 	case e == failed:
 		return Failing
@@ -97,7 +97,7 @@ func (w WatchID) String() string {
 
 // A Health is the state of one watch. The zero value: not started.
 type Health struct {
-	State State
+	State WatchState
 	Since time.Time // when State began; zero if it is the first
 	// LastContact is the time of the last list, event, bookmark or passed server check; zero before the first. An error
 	// is no contact.
@@ -148,8 +148,8 @@ type watchHealth struct {
 	now Health // with the LastContact of the last change
 }
 
-// happened moves the state of the watch. err is the reason of a failed event.
-func (w *watchHealth) happened(e event, err error) {
+// handleEvent moves the state of the watch. err is the reason of a failed event.
+func (w *watchHealth) handleEvent(e event, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	before := w.now
@@ -181,8 +181,8 @@ func (w *watchHealth) logClass() {
 	}
 }
 
-// follows notes which API version is followed.
-func (w *watchHealth) follows(gv schema.GroupVersion) {
+// setVersion notes which API version is followed.
+func (w *watchHealth) setVersion(gv schema.GroupVersion) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.now.Version = gv.String()

@@ -74,8 +74,8 @@ func TestClassify(t *testing.T) {
 	}
 }
 
-// transitions is the table in the comment of [State], with every cell filled in.
-var transitions = [states][events]State{
+// transitions is the table in the comment of [WatchState], with every cell filled in.
+var transitions = [states][events]WatchState{
 	//         listing  listed    streamed  opened    ended    expired  failed
 	Pending:  {Listing, Pending, Pending, Watching, Pending, Pending, Failing},
 	Listing:  {Listing, Opening, Watching, Watching, Pending, Pending, Failing},
@@ -100,7 +100,7 @@ func TestHealthAfter(t *testing.T) {
 		name    string
 		event   event
 		err     error
-		state   State
+		state   WatchState
 		class   Class
 		listed  bool
 		healthy bool
@@ -214,7 +214,7 @@ func TestFurtherReasonsAreLogged(t *testing.T) {
 			for range 3 {
 				answer.Store(errors.New(why))
 				c.checkServer(t.Context())
-				s.watches[0].health.happened(failed, denied(why))
+				s.watches[0].health.handleEvent(failed, denied(why))
 			}
 			time.Sleep(time.Minute)
 		}

@@ -51,22 +51,22 @@ func (h *history) verify(ctx context.Context) error {
 		return err
 	case newest > 0 && newest < h.version:
 		return fmt.Errorf("%w: version %d of %s, was %d", errRolledBack, newest, kind, h.version)
-	case l == nil || !l.deleted && l.same(current): // it was not written since
+	case l == nil || !l.deleted && l.matches(current): // it was not written since
 		return nil
 	}
-	retained, err := h.had(ctx)
+	retained, err := h.hadLandmark(ctx)
 	if err == nil && !retained {
 		return fmt.Errorf("%w: without version %d of %s", errRolledBack, h.landmark.version, kind)
 	}
 	return err
 }
 
-// had reports whether the server had the landmark at its version.
-func (h *history) had(ctx context.Context) (bool, error) {
+// hadLandmark reports whether the server had the landmark at its version.
+func (h *history) hadLandmark(ctx context.Context) (bool, error) {
 	l := h.landmark
 	current, _, err := h.read(ctx, l.version)
 	if !l.deleted || err != nil || current != nil {
-		return err == nil && !l.deleted && l.same(current), err
+		return err == nil && !l.deleted && l.matches(current), err
 	}
 	before, _, err := h.read(ctx, l.version-1)
 	return before != nil && before.UID == l.uid, err

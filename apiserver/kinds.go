@@ -49,7 +49,7 @@ func ResourceOf(example runtime.Object) Resource {
 	return Resource{
 		Kind: k.Kind, Group: k.Group, Versions: []string{k.Version}, Plural: k.plural, Namespaced: k.namespaced,
 		Custom:  k.custom,
-		Example: example, Codecs: known().codecs,
+		Example: example, Codecs: allKinds().codecs,
 	}
 }
 
@@ -76,14 +76,14 @@ type kinds struct {
 	codecs serializer.CodecFactory
 }
 
-// known returns the kinds, which all clients share.
-var known = sync.OnceValue(func() *kinds {
+// allKinds returns the kinds, which all clients share.
+var allKinds = sync.OnceValue(func() *kinds {
 	return &kinds{byType: newKinds(), codecs: newCodecs()}
 })
 
 // kindOf returns how obj is reached. An object of another type is a broken promise of the caller.
 func kindOf(obj runtime.Object) kind {
-	k, ok := known().byType[reflect.TypeOf(obj).Elem()]
+	k, ok := allKinds().byType[reflect.TypeOf(obj).Elem()]
 	if !ok {
 		panic(fmt.Sprintf("apiserver: %T: want a type that a client knows", obj))
 	}

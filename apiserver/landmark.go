@@ -38,8 +38,8 @@ func newLandmark(o metav1.Object, deleted bool) *landmark {
 	return l
 }
 
-// same reports whether an object that was read is the landmark. After a restore another write may have got its version.
-func (l *landmark) same(current *foundObject) bool {
+// matches reports whether an object that was read is the landmark. After a restore another write may have its version.
+func (l *landmark) matches(current *foundObject) bool {
 	return current != nil && current.UID == l.uid && VersionNumber(current.ResourceVersion) == l.version &&
 		(l.written == "" || current.written() == l.written)
 }

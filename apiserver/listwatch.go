@@ -155,9 +155,9 @@ func (w *listWatch) rollBack(why error) *watchProxy {
 	w.rolledBack, w.seen, w.landmark = true, 0, nil
 	w.listed.begin()
 	if why == nil {
-		w.health.happened(expired, nil)
+		w.health.handleEvent(expired, nil)
 	} else {
-		w.health.happened(failed, why)
+		w.health.handleEvent(failed, why)
 	}
 	return w.proxy
 }
@@ -181,7 +181,7 @@ func (w *listWatch) attempt(
 			err = prepare(ctx)
 		}
 		if err == nil {
-			w.health.follows(w.scope.gv)
+			w.health.setVersion(w.scope.gv)
 			err = try(o)
 		}
 		class := Classify(err)
@@ -191,10 +191,10 @@ func (w *listWatch) attempt(
 		case class == OK:
 			return nil
 		case class == Expired:
-			w.health.happened(expired, nil)
+			w.health.handleEvent(expired, nil)
 			return err
 		}
-		w.health.happened(failed, err)
+		w.health.handleEvent(failed, err)
 		if class.ofServer() { // the next check may find out more, and log it once for all watches
 			_, finished := w.check.covers()
 			w.check.doubt.Store(true)
@@ -245,7 +245,7 @@ func (w *listWatch) list(ctx context.Context, options metav1.ListOptions) (list 
 		return nil, context.Canceled
 	}
 	defer w.started.Done()
-	err = w.attempt(ctx, options, w.scope.choose, func(o metav1.ListOptions) (err error) {
+	err = w.attempt(ctx, options, w.scope.chooseVersion, func(o metav1.ListOptions) (err error) {
 		if w.reader != nil {
 			list, err = w.readList(ctx, o)
 		} else {
@@ -257,7 +257,7 @@ func (w *listWatch) list(ctx context.Context, options metav1.ListOptions) (list 
 		err = w.mayKeep()
 	}
 	if err != nil {
-		return nil, outward(ctx, err)
+		return nil, reflectorError(ctx, err)
 	}
 	if m, err := meta.ListAccessor(list); err == nil {
 		w.note(nil, m.GetResourceVersion(), false)
@@ -284,7 +284,7 @@ func (w *listWatch) getList(ctx context.Context, options metav1.ListOptions) (ru
 		err = w.check.await(ctx)
 	}
 	if err == nil {
-		w.health.happened(listing, nil)
+		w.health.handleEvent(listing, nil)
 	}
 	return list, err
 }
@@ -317,7 +317,7 @@ func (w *listWatch) readList(ctx context.Context, options metav1.ListOptions) (_
 	if err := w.check.await(ctx); err != nil {
 		return nil, err
 	}
-	w.health.happened(listing, nil)
+	w.health.handleEvent(listing, nil)
 	return w.reader.ReadList(contactReader{body, w.markContact})
 }
 
@@ -340,9 +340,9 @@ func (w *listWatch) watch(ctx context.Context, options metav1.ListOptions) (watc
 	if !w.begin() {
 		return nil, context.Canceled
 	}
-	streams, prepare := options.SendInitialEvents != nil && *options.SendInitialEvents, w.scope.chosen
+	streams, prepare := options.SendInitialEvents != nil && *options.SendInitialEvents, w.scope.checkVersion
 	if streams {
-		prepare = w.scope.choose
+		prepare = w.scope.chooseVersion
 	}
 	var source watch.Interface
 	err := w.attempt(ctx, options, prepare, func(o metav1.ListOptions) (err error) {
@@ -360,7 +360,7 @@ func (w *listWatch) watch(ctx context.Context, options metav1.ListOptions) (watc
 	})
 	if err != nil {
 		w.started.Done()
-		return nil, outward(ctx, err)
+		return nil, reflectorError(ctx, err)
 	}
 	return w.open(ctx, source, streams), nil
 }
@@ -374,9 +374,9 @@ func (w *listWatch) open(ctx context.Context, source watch.Interface, streams bo
 	if streams {
 		w.listed.begin()
 		w.bad.begin()
-		w.health.happened(listing, nil)
+		w.health.handleEvent(listing, nil)
 	} else {
-		w.health.happened(opened, nil)
+		w.health.handleEvent(opened, nil)
 	}
 	late := w.rolledBack
 	w.mu.Unlock()
@@ -398,7 +398,7 @@ func (w *listWatch) pass(p *watchProxy, event watch.Event) watch.Event {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if w.proxy == p && Classify(apierrors.FromObject(event.Object)) == Expired {
-			w.health.happened(expired, nil)
+			w.health.handleEvent(expired, nil)
 		}
 		return event
 	}
@@ -433,7 +433,7 @@ func (w *listWatch) note(p *watchProxy, version string, complete bool) {
 func (w *listWatch) complete(version string, e event) {
 	w.listed.complete(version)
 	w.bad.end()
-	w.health.happened(e, nil)
+	w.health.handleEvent(e, nil)
 }
 
 // mark makes an event the landmark of the watch if it is the newest.
@@ -454,12 +454,12 @@ func (w *listWatch) ended(p *watchProxy) {
 	defer w.mu.Unlock()
 	if w.proxy == p {
 		w.proxy = nil
-		w.health.happened(ended, nil)
+		w.health.handleEvent(ended, nil)
 	}
 }
 
-// outward is an error as the reflector may see it: upon some others it sleeps without regard to its context.
-func outward(ctx context.Context, err error) error {
+// reflectorError is an error as the reflector may see it: upon some others it sleeps without regard to its context.
+func reflectorError(ctx context.Context, err error) error {
 	if ctx.Err() != nil || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) ||
 		apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge) {
 		return err

@@ -23,8 +23,8 @@ type scope struct {
 	rest rest.Interface      // of gv
 }
 
-// choose follows the best version that is served.
-func (s *scope) choose(ctx context.Context) error {
+// chooseVersion follows the best version that is served.
+func (s *scope) chooseVersion(ctx context.Context) error {
 	gv, err := s.versions.best(ctx, s.resource, s.options.Namespace)
 	if err != nil {
 		return err
@@ -37,8 +37,8 @@ func (s *scope) choose(ctx context.Context) error {
 	return nil
 }
 
-// chosen fails if the best version has changed since the list.
-func (s *scope) chosen(ctx context.Context) error {
+// checkVersion fails if the best version has changed since the list.
+func (s *scope) checkVersion(ctx context.Context) error {
 	gv, err := s.versions.best(ctx, s.resource, s.options.Namespace)
 	if err == nil && gv != s.gv {
 		return fmt.Errorf("%w: %s", errMoved, gv)

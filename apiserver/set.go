@@ -17,7 +17,7 @@
 //	└────────────┘        │      └──► Health                                              │
 //	   Client             └───────────────────────────────────────────────────────────────┘
 //
-// Trouble is known per watch: [Set.Health] has the [State] of one watch. The [Class] of its last error decides the
+// Trouble is known per watch: [Set.Health] has the [WatchState] of one watch. The [Class] of its last error decides the
 // reaction and the log line, once for each change. The server check finds errors of the whole server, such as a 401,
 // and they are logged once for all watches.
 package apiserver
@@ -73,7 +73,7 @@ func (s *Set) Add(example runtime.Object, o WatchOptions) cache.SharedIndexInfor
 		o.Transform = dropManagedFields
 	}
 	w := newListWatch(s.cfg, s.check, s.versions, ResourceOf(example), o)
-	o = guarded(s.cfg.Barrier, w.id.Kind, o)
+	o = withBarrier(s.cfg.Barrier, w.id.Kind, o)
 	informer := cache.NewSharedIndexInformer(w.source(), example, 0, o.Indexers)
 	w.listed.informer, w.follow = informer, informer.RunWithContext
 	err := errors.Join(informer.SetTransform(o.Transform),
@@ -258,7 +258,7 @@ func (s *Set) Replaced() bool {
 // Silent reports whether the last server check got no answer.
 func (s *Set) Silent() bool {
 	_, err := s.check.failure()
-	return unanswered(err) && !errors.Is(err, errUnchecked)
+	return hasNoAnswer(err) && !errors.Is(err, errUnchecked)
 }
 
 // UID is the UID of kube-system that is followed, "" before the first check.

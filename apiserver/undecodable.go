@@ -235,7 +235,7 @@ func (u *undecodables) get(key string) *Undecodable {
 	switch {
 	case bad != nil || corrected == nil:
 		return bad
-	case u.seen.lacks(key):
+	case u.seen.lacksKey(key):
 		return corrected
 	}
 	delete(u.corrected, key)

@@ -16,7 +16,7 @@ import (
 // A panic in a function of a watch costs one object, which is in no index.
 func TestGuardedOptions(t *testing.T) {
 	panics := 0
-	o := guarded(&logging.Barrier{Panicked: func() { panics++ }}, "Member", WatchOptions{
+	o := withBarrier(&logging.Barrier{Panicked: func() { panics++ }}, "Member", WatchOptions{
 		Transform: func(obj any) (any, error) { obj.(*v1alpha1.Member).Name += "!"; return obj, nil },
 		Indexers: cache.Indexers{"name": func(obj any) ([]string, error) {
 			return []string{obj.(*v1alpha1.Member).Name},
@@ -43,7 +43,7 @@ func TestGuardedOptions(t *testing.T) {
 
 // One object that does not decode costs neither its list nor its stream; a value that is no object stays an error.
 func TestDecodeObjectByObject(t *testing.T) {
-	codecs := objectCodecs{known().codecs.WithoutConversion()}
+	codecs := objectCodecs{allKinds().codecs.WithoutConversion()}
 	info, _ := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), runtime.ContentTypeJSON)
 	decoder := codecs.DecoderToVersion(info.Serializer, v1alpha1.GroupVersion)
 	object := func(name, spec string) string {

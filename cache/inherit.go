@@ -17,7 +17,7 @@ func (s *Store) Inherit(from *Store) {
 		return
 	}
 	k := from.collect()
-	s.goOn(from.watches)
+	s.continueFrom(from.watches)
 	// After a reload, another cluster is accepted if the state was frozen or the address changed.
 	if s.set != nil && !from.publisher.frozen.Load() && s.cfg.REST.Host == from.cfg.REST.Host {
 		s.set.ExpectUID(from.set.UID())
@@ -33,10 +33,10 @@ func (s *Store) Inherit(from *Store) {
 	p := s.publisher
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.goOn(state.Index)
+	p.continueFrom(state.Index)
 	p.behind = from.publisher.behind
 	if k.consistent {
 		p.catchUp(&state, s.objects.drain())
 	}
-	p.show(state, nil)
+	p.showState(state, nil)
 }

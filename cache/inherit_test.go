@@ -220,7 +220,7 @@ func TestInheritFromTheFrozen(t *testing.T) {
 		old.publisher.restore(<-old.restored)
 		old.set.ExpectUID("ours")
 		if frozen {
-			old.checked(fmt.Errorf("check: %w", apiserver.ErrReplaced))
+			old.serverChecked(fmt.Errorf("check: %w", apiserver.ErrReplaced))
 			old.publisher.round()
 		}
 		s, err := New(cfg)

@@ -203,9 +203,9 @@ func (o *objects) set(kind Kind, it item, at written) {
 	}
 }
 
-// share makes an item of a new list refer to the existing item of the same object, if they are equal: so the list takes
-// little more memory.
-func (o *objects) share(kind Kind, it *item) {
+// shareEqual makes an item of a new list refer to the existing item of the same object, if they are equal: so the list
+// takes little more memory.
+func (o *objects) shareEqual(kind Kind, it *item) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	switch kind {
@@ -340,8 +340,10 @@ func (o *objects) setTopology(zone, region string) {
 	o.signal()
 }
 
-// unclean reports whether there is a change that was not drained yet. The caller holds o.mu.
-func (o *objects) unclean() bool { return len(o.dirty) > 0 || len(o.dirtyNamespaces) > 0 || o.changed }
+// hasChanges reports whether there is a change that was not drained yet. The caller holds o.mu.
+func (o *objects) hasChanges() bool {
+	return len(o.dirty) > 0 || len(o.dirtyNamespaces) > 0 || o.changed
+}
 
 // items lists all items. The caller holds o.mu.
 func (o *objects) items() (items [kinds][]item) {

@@ -49,7 +49,7 @@ func readList(r io.Reader, accept func(any) item) (*itemList, error) {
 
 func (l *itemList) read(dec *json.Decoder, accept func(any) item) error {
 	found := false
-	if err := expect(dec, '{'); err != nil {
+	if err := expectDelim(dec, '{'); err != nil {
 		return err
 	}
 	for dec.More() {
@@ -70,7 +70,7 @@ func (l *itemList) read(dec *json.Decoder, accept func(any) item) error {
 			return fmt.Errorf("%s: %w", key, err)
 		}
 	}
-	if err := expect(dec, '}'); err != nil {
+	if err := expectDelim(dec, '}'); err != nil {
 		return err
 	}
 	// Not all that comes with the status 200 is a list, and an empty one would take all names away.
@@ -87,7 +87,7 @@ func (l *itemList) read(dec *json.Decoder, accept func(any) item) error {
 }
 
 func (l *itemList) readItems(dec *json.Decoder, accept func(any) item) error {
-	if err := expect(dec, '['); err != nil {
+	if err := expectDelim(dec, '['); err != nil {
 		return err
 	}
 	for dec.More() {
@@ -98,11 +98,11 @@ func (l *itemList) readItems(dec *json.Decoder, accept func(any) item) error {
 		it := accept(&obj)
 		l.Items = append(l.Items, &it)
 	}
-	return expect(dec, ']')
+	return expectDelim(dec, ']')
 }
 
-// expect reads what comes next, and fails if it is anything else.
-func expect(dec *json.Decoder, want json.Delim) error {
+// expectDelim reads what comes next, and fails if it is anything else.
+func expectDelim(dec *json.Decoder, want json.Delim) error {
 	got, err := dec.Token()
 	if err == nil && got != want {
 		return fmt.Errorf("got %v, want %v", got, want)

@@ -261,7 +261,7 @@ func (w *fileWatch) check() {
 
 // apply replaces all items by those of m, at once.
 func (w *fileWatch) apply(m *manifests) {
-	w.watches.happened(rolledBack)
+	w.watches.handleEvent(rolledBack)
 	w.watches.markContacts()
 	for _, store := range w.stores {
 		var list []any

@@ -12,11 +12,11 @@ import (
 
 // A publisher turns what changed into the next state. It is the only writer of the state.
 //
-// Its goroutine, run, waits until objects has something dirty, then takes all of it at once (take), builds its services
-// (build) and publishes the result (show). After that it pauses, in proportion to the time that this took. While a list
-// is awaited, or another cluster answers, it takes nothing: all stays dirty in objects. A change moves the serial at
-// most once a second; a change that the serial does not show yet leaves the state "behind", and run moves the serial as
-// soon as a second has passed.
+// Its goroutine, run, waits until objects has something dirty, then takes all of it (takeChanges), builds its services
+// (build) and publishes the result (showState). After that it pauses, in proportion to the time that this took. While a
+// list is awaited, or another cluster answers, it takes nothing: all stays dirty in objects. A change moves the serial
+// at most once a second; a change that the serial does not show yet leaves the state "behind", and run moves the serial
+// as soon as a second has passed.
 //
 // A snapshot arrives through watches.restored. It is published before any list, with the serial that it was written
 // with. capture (for the snapshot file), adopt and Inherit hold mu to see a state that does not change meanwhile.
@@ -42,12 +42,12 @@ func newPublisher(cfg *Config, watches *watches, rejections *rejections) *publis
 		cfg: cfg, objects: watches.objects, watches: watches, published: watches.published, rejections: rejections,
 		now: time.Now, buildService: (*batch).build,
 	}
-	p.goOn(p.published.State().Index)
+	p.continueFrom(p.published.State().Index)
 	return p
 }
 
-// goOn sets the index that the next one derives from.
-func (p *publisher) goOn(x *index.Index) {
+// continueFrom sets the index that the next one derives from.
+func (p *publisher) continueFrom(x *index.Index) {
 	p.index = x
 	if p.cfg.Reverse {
 		p.reverse = index.NewReverse(x)
@@ -80,18 +80,18 @@ func (p *publisher) run(ctx context.Context) error {
 			wake = p.objects.wake
 		case <-wake:
 			begin := time.Now()
-			p.do(p.round)
+			p.locked(p.round)
 			wake = nil
 			rested.Reset(min(restFactor*time.Since(begin), maxRest))
 		case r := <-p.watches.restored:
-			p.do(func() { p.restore(r) })
+			p.locked(func() { p.restore(r) })
 		case <-timer.C:
-			p.do(func() { p.show(*p.published.State(), nil) })
+			p.locked(func() { p.showState(*p.published.State(), nil) })
 		}
 	}
 }
 
-func (p *publisher) do(step func()) {
+func (p *publisher) locked(step func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	step()
@@ -113,10 +113,10 @@ func (p *publisher) round() {
 	next := *p.published.State()
 	if p.frozen.Load() {
 		next.Frozen = true
-		p.show(next, nil)
+		p.showState(next, nil)
 		return
 	}
-	if t, ok := p.watches.take(next.coverage); ok {
+	if t, ok := p.watches.takeChanges(next.coverage); ok {
 		p.publish(t)
 	}
 }
@@ -132,7 +132,7 @@ func (p *publisher) publish(t roundInput) {
 	}
 	next.Ready, next.Frozen, next.coverage = true, false, t.coverage
 	changes := p.catchUp(&next, t.batch)
-	p.show(next, changes)
+	p.showState(next, changes)
 }
 
 // catchUp builds a batch, sets the properties of this cluster in next, and returns the changes of single objects.
@@ -152,7 +152,7 @@ func (p *publisher) restore(r restored) {
 	next := State{Serial: r.serial, Ready: true, coverage: r.coverage}
 	p.catchUp(&next, r.batch)
 	p.behind = r.behind
-	p.show(next, nil)
+	p.showState(next, nil)
 	p.objects.signal()
 }
 
@@ -209,12 +209,12 @@ func (p *publisher) buildOne(b *batch, j *job, old *index.Service) (service *ind
 	return p.buildService(b, j, old)
 }
 
-// show publishes next with the index, if it differs from the published state.
-func (p *publisher) show(next State, changes []change) {
+// showState publishes next with the index, if it differs from the published state.
+func (p *publisher) showState(next State, changes []change) {
 	old := p.published.State()
 	next.Index, next.Reverse = p.index, p.reverse
 	if now := p.now(); p.behind {
-		if serial := advance(next.Serial, now, p.moved); serial != next.Serial {
+		if serial := nextSerial(next.Serial, now, p.moved); serial != next.Serial {
 			next.Serial, p.behind, p.moved = serial, false, now
 		}
 	}
@@ -240,10 +240,10 @@ func (p *publisher) show(next State, changes []change) {
 	}
 }
 
-// advance returns the next serial: the second of now, at most one a second and never back. If the clock is behind the
-// serial, because it was ahead before, the serial still moves, by one: a secondary would miss what changes until the
-// clock has caught up.
-func advance(serial uint32, now, moved time.Time) uint32 {
+// nextSerial returns the next serial: the second of now, at most one a second and never back. If the clock is behind
+// the serial, because it was ahead before, the serial still moves, by one: a secondary would miss what changes until
+// the clock has caught up.
+func nextSerial(serial uint32, now, moved time.Time) uint32 {
 	second := uint32(now.Unix())
 	switch {
 	case second > serial:

@@ -73,7 +73,7 @@ func (r *restorer) read() *snapshot {
 		sn, err = decodeSnapshot(b)
 	}
 	if err == nil {
-		err = sn.fits(r.cfg.identity(), string(r.set.UID()), r.cfg.SnapshotMaxAge, time.Now())
+		err = sn.checkUse(r.cfg.identity(), string(r.set.UID()), r.cfg.SnapshotMaxAge, time.Now())
 	}
 	if err != nil {
 		r.cfg.Log.Warningf("%s: snapshot %s is not used: %s", r.cfg.Name, r.cfg.Snapshot, logging.Line(err))
@@ -106,7 +106,7 @@ func (r *restorer) restore(sn *snapshot) {
 	}
 	for _, w := range restoring {
 		ws.objects.replace(w.Kind, w.Namespace, sn.itemsOf(w.Watch))
-		w.happened(loaded)
+		w.handleEvent(loaded)
 	}
 	all := sn.time().UTC().Format(time.RFC3339)
 	if !slices.ContainsFunc(restoring, (*watch).needed) {

@@ -97,7 +97,7 @@ func (it *item) UnmarshalJSON(b []byte) error {
 // time is when the source was last heard of.
 func (sn *snapshot) time() time.Time { return time.Unix(sn.AsOf, 0) }
 
-func (sn *snapshot) fits(identity, uid string, maxAge time.Duration, now time.Time) error {
+func (sn *snapshot) checkUse(identity, uid string, maxAge time.Duration, now time.Time) error {
 	if sn.Identity != identity {
 		return fmt.Errorf("it is of another source or filter: %s", sn.Identity)
 	}

@@ -96,18 +96,18 @@ func (w *snapshotWriter) isDue() bool {
 	w.claim.mu.Lock()
 	defer w.claim.mu.Unlock()
 	state := w.published.State()
-	return isWhole(state) && w.owns() && (state != w.state || w.heard().Sub(w.asOf) >= w.cfg.SnapshotMaxAge/8)
+	return isWhole(state) && w.ownsFile() && (state != w.state || w.lastContact().Sub(w.asOf) >= w.cfg.SnapshotMaxAge/8)
 }
 
 // isWhole reports whether a file may keep a state: its lists are complete and of the right cluster.
 func isWhole(st *State) bool { return st.Knows("", true) && !st.Stale("", true) }
 
-// heard is the time up to which the whole state is known to be true, by the clock as it is now.
-func (w *snapshotWriter) heard() time.Time { return time.Now().Add(-w.watches.Silence("", true)) }
+// lastContact is the time up to which the whole state is known to be true, by the clock as it is now.
+func (w *snapshotWriter) lastContact() time.Time { return time.Now().Add(-w.watches.Silence("", true)) }
 
-// owns reports whether the file is this writer's. A writer claims the file if no writer has it, or if an older one has
-// it. The caller holds claim.mu.
-func (w *snapshotWriter) owns() bool {
+// ownsFile reports whether the file is this writer's. A writer claims the file if no writer has it, or if an older one
+// has it. The caller holds claim.mu.
+func (w *snapshotWriter) ownsFile() bool {
 	switch owner := w.claim.owner; {
 	case owner == w:
 		return true
@@ -138,7 +138,7 @@ func (w *snapshotWriter) capture() (*snapshot, *State) {
 		return nil, nil
 	}
 	state := w.published.State()
-	sn := &snapshot{Identity: w.cfg.identity(), AsOf: w.heard().Unix(), Serial: state.Serial, Behind: p.behind ||
+	sn := &snapshot{Identity: w.cfg.identity(), AsOf: w.lastContact().Unix(), Serial: state.Serial, Behind: p.behind ||
 		k.dirty, Items: k.items}
 	if w.set != nil {
 		sn.UID = string(w.set.UID())

@@ -34,17 +34,17 @@ type coverage struct {
 // Knows reports whether the answer to a question in a namespace can be given, or ("") each answer in the zone. An
 // answer about a service with addresses in spec.ips needs no slices.
 func (st *State) Knows(namespace string, slices bool) bool {
-	return st.Ready && (st.coverage == nil || !touches(st.coverage.missing, namespace, slices))
+	return st.Ready && (st.coverage == nil || !needAny(st.coverage.missing, namespace, slices))
 }
 
 // Stale reports whether an answer, as for Knows, or ("") any answer in the zone, depends on a snapshot, or the state is
 // frozen.
 func (st *State) Stale(namespace string, slices bool) bool {
-	return st.Frozen || st.coverage != nil && touches(st.coverage.restored, namespace, slices)
+	return st.Frozen || st.coverage != nil && needAny(st.coverage.restored, namespace, slices)
 }
 
-// touches reports whether an answer needs one of watches: one in a namespace, or ("") any in the zone.
-func touches(watches []Watch, namespace string, slices bool) bool {
+// needAny reports whether an answer needs one of watches: one in a namespace, or ("") any in the zone.
+func needAny(watches []Watch, namespace string, slices bool) bool {
 	for _, w := range watches {
 		inside := w.Namespace == "" || namespace == "" || w.Namespace == namespace
 		if inside && (slices || w.Kind != EndpointSlice) {

@@ -83,7 +83,7 @@ func New(cfg Config) (*Store, error) {
 	for _, w := range s.all {
 		store := &watchStore{
 			watch: w, cfg: s.cfg, watches: s.watches, objects: s.objects, withheld: s.withheld, rejections: s.rejections,
-			validate: read,
+			validate: validateObject,
 		}
 		if s.stores = append(s.stores, store); s.set != nil {
 			store.follow(s.set)
@@ -100,7 +100,7 @@ func (s *Store) connect() (err error) {
 	}
 	s.set = apiserver.NewSet(apiserver.SetConfig{
 		Client: s.client, Name: s.cfg.Name, Interval: s.cfg.CheckInterval, Log: s.cfg.Log,
-		RolledBack: func() { s.rollbacks.Add(1) }, Checked: s.checked, Adopt: s.adopt,
+		RolledBack: func() { s.rollbacks.Add(1) }, Checked: s.serverChecked, Adopt: s.adoptCluster,
 	})
 	return nil
 }
@@ -143,9 +143,9 @@ func (s *Store) Unreachable() bool {
 	return s.set != nil && s.set.Silent() && (s.cfg.Snapshot == "" || s.restorer.useless.Load())
 }
 
-// adopt decides about another cluster at the address of ours, and reports whether it is followed from now on: only if
-// nothing was served, since only a state that a client may have seen is worth freezing (docs/spec/dns.md 6).
-func (s *Store) adopt() bool {
+// adoptCluster decides about another cluster at the address of ours, and reports whether it is followed from now on:
+// only if nothing was served, since only a state that a client may have seen is worth freezing (docs/spec/dns.md 6).
+func (s *Store) adoptCluster() bool {
 	s.publisher.mu.Lock() // Nothing becomes ready meanwhile.
 	defer s.publisher.mu.Unlock()
 	if s.State().Ready {
@@ -153,12 +153,12 @@ func (s *Store) adopt() bool {
 	}
 	s.cfg.Log.Warningf("%s: another cluster answers; nothing of the one before was served, listing all kinds anew",
 		s.cfg.Name)
-	s.happened(otherCluster)
+	s.handleEvent(otherCluster)
 	return true
 }
 
-// checked takes the outcome of a server check that differs from the one before.
-func (s *Store) checked(err error) {
+// serverChecked takes the outcome of a server check that differs from the one before.
+func (s *Store) serverChecked(err error) {
 	class := apiserver.Classify(err)
 	switch class {
 	case apiserver.Unreachable:
@@ -166,7 +166,7 @@ func (s *Store) checked(err error) {
 	case apiserver.Unauthorized: // nothing to wait for
 		signal(s.failing)
 		signal(s.rejected)
-		s.happened(hopeless, awaited)
+		s.handleEvent(hopeless, awaited)
 		s.objects.signal()
 	}
 	if frozen := class == apiserver.Replaced; class == apiserver.OK || frozen {

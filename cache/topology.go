@@ -26,7 +26,7 @@ func findNode(ctx context.Context, cfg *Config, client *apiserver.Client, object
 		}
 		if class := apiserver.Classify(err); ctx.Err() == nil && class != apiserver.Unreachable && logged.Changed(true, err) {
 			cfg.Log.Warningf("%s: node %s: zone and region are not known yet: %s", cfg.Name, cfg.TopologyNode,
-				whyNot(class, err))
+				topologyProblem(class, err))
 		}
 		if apiserver.Sleep(ctx, backoff.After(err)) != nil {
 			return nil
@@ -34,7 +34,7 @@ func findNode(ctx context.Context, cfg *Config, client *apiserver.Client, object
 	}
 }
 
-func whyNot(class apiserver.Class, err error) string {
+func topologyProblem(class apiserver.Class, err error) string {
 	switch class {
 	case apiserver.OK:
 		return fmt.Sprintf("it has neither label %s nor %s", corev1.LabelTopologyZone, corev1.LabelTopologyRegion)

@@ -46,7 +46,7 @@ func TestAdvance(t *testing.T) {
 	at := func(seconds float64) time.Time { return time.UnixMilli(int64(seconds * 1000)) }
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := advance(tt.serial, at(tt.now), at(tt.moved)); got != tt.want {
+			if got := nextSerial(tt.serial, at(tt.now), at(tt.moved)); got != tt.want {
 				t.Errorf("advance(%d, %v, %v) = %d, want %d", tt.serial, tt.now, tt.moved, got, tt.want)
 			}
 		})
@@ -315,19 +315,19 @@ func encoded(t *testing.T, sn *snapshot) []byte {
 func TestSnapshotFits(t *testing.T) {
 	sn := testSnapshot()
 	now := sn.time().Add(time.Hour)
-	if err := sn.fits("test", "u", time.Hour, now); err != nil {
+	if err := sn.checkUse("test", "u", time.Hour, now); err != nil {
 		t.Error(err)
 	}
-	if err := sn.fits("test", "u", time.Hour-1, now); err == nil {
+	if err := sn.checkUse("test", "u", time.Hour-1, now); err == nil {
 		t.Error("too old: no error")
 	}
-	if err := sn.fits("other", "u", time.Hour, now); err == nil {
+	if err := sn.checkUse("other", "u", time.Hour, now); err == nil {
 		t.Error("of another configuration: no error")
 	}
-	if err := sn.fits("test", "v", time.Hour, now); err == nil {
+	if err := sn.checkUse("test", "v", time.Hour, now); err == nil {
 		t.Error("of another cluster: no error")
 	}
-	if err := sn.fits("test", "", time.Hour, now); err != nil {
+	if err := sn.checkUse("test", "", time.Hour, now); err != nil {
 		t.Errorf("without a known cluster: %v", err)
 	}
 }
@@ -609,7 +609,7 @@ func TestRoundTakesOneMoment(t *testing.T) {
 		}
 	}
 	knows("without the list of slices", false)
-	before, ok := s.take(s.State().coverage)
+	before, ok := s.takeChanges(s.State().coverage)
 	if !ok {
 		t.Fatal("nothing may be shown")
 	}
@@ -855,7 +855,7 @@ func TestPanics(t *testing.T) {
 			if name := keyOf(obj.(metav1.Object)); panics && (name == "shop/web" || name == "shop/db-east") {
 				panic("hostile " + name)
 			}
-			return read(kind, obj)
+			return validateObject(kind, obj)
 		}
 	}
 	change(changed)
@@ -891,7 +891,7 @@ func TestRejectionsNameCodes(t *testing.T) {
 	log := &logtest.Recorder{}
 	accept := func(kind Kind, obj any) {
 		w := watchStore{watch: &watch{Watch: Watch{Kind: kind}}, cfg: &Config{Log: log}, rejections: new(rejections),
-			validate: read}
+			validate: validateObject}
 		w.accept(obj)
 	}
 	labels := map[string]string{labelService: "db", labelCluster: "east"}

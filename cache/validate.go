@@ -60,8 +60,8 @@ func (v *validation) hasReason(reason Reason) bool {
 	return slices.ContainsFunc(v.rejected, func(r Rejection) bool { return r.Reason == reason })
 }
 
-// read validates one object of a kind. Addresses in the networks of deny are rejected.
-func read(kind Kind, obj any, deny ...netip.Prefix) (item, []Rejection) {
+// validateObject validates one object of a kind. Addresses in the networks of deny are rejected.
+func validateObject(kind Kind, obj any, deny ...netip.Prefix) (item, []Rejection) {
 	switch kind {
 	case ServiceImport:
 		return readImport(obj.(*customObject), deny...)

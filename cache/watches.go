@@ -22,8 +22,8 @@ type watch struct {
 	progress progress           // guarded by watches.mu
 }
 
-// happened takes an event. The caller holds watches.mu.
-func (w *watch) happened(e event) { w.progress = w.progress.next(e, w.needed()) }
+// handleEvent takes an event. The caller holds watches.mu.
+func (w *watch) handleEvent(e event) { w.progress = w.progress.next(e, w.needed()) }
 
 // needed reports whether there is no state without this list. Without properties only the name of this cluster is
 // unknown.
@@ -141,33 +141,33 @@ func (ws *watches) markContacts() {
 	}
 }
 
-// happened takes an event for all watches; if progresses are given, only for watches in one of them.
-func (ws *watches) happened(e event, in ...progress) {
+// handleEvent takes an event for all watches; if progresses are given, only for watches in one of them.
+func (ws *watches) handleEvent(e event, in ...progress) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	for _, w := range ws.all {
 		if in == nil || slices.Contains(in, w.progress) {
-			w.happened(e)
+			w.handleEvent(e)
 		}
 	}
 }
 
 // changed takes the health of a watch after each change.
-func (ws *watches) changed(w *watch, h apiserver.Health) {
+func (ws *watches) takeHealth(w *watch, h apiserver.Health) {
 	failing := h.State == apiserver.Failing
 	stuck := failing && (h.Class == apiserver.Absent || h.Class == apiserver.Forbidden)
 	ws.mu.Lock()
 	before := w.progress
 	switch {
 	case failing && h.Class == apiserver.Absent:
-		w.happened(missing)
+		w.handleEvent(missing)
 	case failing && h.Class == apiserver.RolledBack:
-		w.happened(rolledBack)
+		w.handleEvent(rolledBack)
 		ws.resets++
 	case stuck, failing && !w.needed():
-		w.happened(hopeless)
+		w.handleEvent(hopeless)
 	case h.State == apiserver.Listing:
-		w.happened(requested)
+		w.handleEvent(requested)
 	}
 	after := w.progress
 	ws.mu.Unlock()
@@ -190,11 +190,11 @@ func (ws *watches) hadList(w *watch) bool {
 	return w.progress >= listed
 }
 
-// listed takes the items of a complete list.
-func (ws *watches) listed(w *watch, items []item) {
+// takeList takes the items of a complete list.
+func (ws *watches) takeList(w *watch, items []item) {
 	ws.mu.Lock() // a snapshot that is read meanwhile must not replace the list
 	ws.objects.replace(w.Kind, w.Namespace, items)
-	w.happened(complete)
+	w.handleEvent(complete)
 	ws.mu.Unlock()
 	ws.giveUp()
 	ws.objects.signal()
@@ -240,7 +240,7 @@ func (ws *watches) giveUp() {
 		}
 		for _, w := range ws.all {
 			if w.progress == outdated || !w.needed() && w.progress == awaited {
-				w.happened(hopeless)
+				w.handleEvent(hopeless)
 			}
 		}
 		ws.objects.signal()
@@ -315,9 +315,9 @@ type roundInput struct {
 	restored *restored // a snapshot that was read before; nil without one
 }
 
-// take takes all changes, if they may be shown, and the gaps: a list that comes a moment later is not covered by the
-// items from before. last is the coverage of the present state.
-func (ws *watches) take(last *coverage) (t roundInput, ok bool) {
+// takeChanges takes all changes, if they may be shown, and the gaps: a list that comes a moment later is not covered by
+// the items from before. last is the coverage of the present state.
+func (ws *watches) takeChanges(last *coverage) (t roundInput, ok bool) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	if !ws.consistent() {
@@ -348,13 +348,13 @@ func (ws *watches) collect() objectSet {
 	o := ws.objects
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	k := objectSet{items: o.items(), options: o.options, dirty: o.unclean()}
+	k := objectSet{items: o.items(), options: o.options, dirty: o.hasChanges()}
 	k.consistent = !k.dirty || ws.consistent()
 	return k
 }
 
-// goOn continues each watch where the same watch of from is. The lists are still to come.
-func (ws *watches) goOn(from *watches) {
+// continueFrom continues each watch where the same watch of from is. The lists are still to come.
+func (ws *watches) continueFrom(from *watches) {
 	from.mu.Lock()
 	defer from.mu.Unlock()
 	ws.mu.Lock()

@@ -30,7 +30,7 @@ type watchStore struct {
 func (w *watchStore) follow(set *apiserver.Set) {
 	o := apiserver.WatchOptions{
 		Namespace: w.Namespace, Labels: w.selector.String(), Contact: &w.contact,
-		Changed: func(h apiserver.Health) { w.watches.changed(w.watch, h) },
+		Changed: func(h apiserver.Health) { w.watches.takeHealth(w.watch, h) },
 	}
 	var store cache.ReflectorStore = w
 	if resources[w.Kind].Custom {
@@ -73,7 +73,7 @@ func (w *watchStore) Transformer() cache.TransformFunc {
 // acceptListed is accept for an object of a list that is under way.
 func (w *watchStore) acceptListed(obj any) item {
 	it := w.accept(obj)
-	w.objects.share(w.Kind, &it)
+	w.objects.shareEqual(w.Kind, &it)
 	return it
 }
 
@@ -109,9 +109,9 @@ func (w *watchStore) Replace(list []any, _ string) error {
 	}
 	first := !w.watches.hadList(w.watch)
 	if !first {
-		items = append(items, w.missing(items)...)
+		items = append(items, w.withholdMissing(items)...)
 	}
-	w.watches.listed(w.watch, items)
+	w.watches.takeList(w.watch, items)
 	w.rejections.retain(w.Kind, w.Namespace, items)
 	if first {
 		w.cfg.Log.Infof("%s: %s: listed %d objects", w.cfg.Name, w.id(), len(items))
@@ -119,8 +119,8 @@ func (w *watchStore) Replace(list []any, _ string) error {
 	return nil
 }
 
-// missing withholds the deletion of what a new list lacks. It returns an item for each object that stays.
-func (w *watchStore) missing(list []item) (stay []item) {
+// withholdMissing withholds the deletion of what a new list lacks. It returns an item for each object that stays.
+func (w *watchStore) withholdMissing(list []item) (stay []item) {
 	for i := range list {
 		w.withheld.drop(w.watch, list[i].key)
 	}

@@ -70,8 +70,8 @@ func (at Lines) At(c *caddy.Controller, err error, directives ...string) error {
 	return c.Err(err.Error())
 }
 
-// quoted returns a directive the way the user typed it.
-func quoted(name string, args []string) string {
+// quoteArgs returns a directive the way the user typed it.
+func quoteArgs(name string, args []string) string {
 	for _, a := range args {
 		name += " " + strconv.Quote(a)
 	}
@@ -195,11 +195,11 @@ func (b *block) ns(args []string) error {
 	inside, own := false, false
 	for _, z := range b.Zones {
 		inside = inside || dns.IsSubDomain(z, name)
-		own = own || name == below(nameServer, z)
+		own = own || name == joinName(nameServer, z)
 	}
 	switch addresses := args[1:]; {
 	case len(addresses) > 0 && !own:
-		return fmt.Errorf("ns %q with addresses: want %s", args[0], below(nameServer, b.Zones[0]))
+		return fmt.Errorf("ns %q with addresses: want %s", args[0], joinName(nameServer, b.Zones[0]))
 	case len(addresses) == 0 && inside:
 		return fmt.Errorf("ns %q without addresses: want a name outside of the zones", args[0])
 	}
@@ -227,7 +227,7 @@ func (b *block) udpSize(args []string) error {
 }
 
 func (b *block) topology(args []string) error {
-	typed := quoted("topology", args)
+	typed := quoteArgs("topology", args)
 	if len(args)%2 != 0 {
 		return fmt.Errorf("%s: want %s", typed, topologyArgs)
 	}

@@ -70,32 +70,33 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		for kind, n := range st.Objects {
 			gauge(objectsDesc, float64(n), kind.String())
 		}
-		for cluster, n := range largest(st.Endpoints) {
+		for cluster, n := range largestClusters(st.Endpoints) {
 			gauge(endpointsDesc, float64(n), cluster)
 		}
 		for r, n := range st.Rejected {
 			counter(rejectedDesc, n, r.Kind.String(), r.Reason.String())
 		}
 		for w, at := range st.Contact {
-			gauge(contactDesc, age(at), watchName(w))
+			gauge(contactDesc, secondsSince(at), watchName(w))
 		}
 		for kind, synced := range st.Synced {
-			gauge(syncedDesc, number(synced), kind.String())
+			gauge(syncedDesc, boolNumber(synced), kind.String())
 		}
 		gauge(withheldDesc, float64(st.Withheld))
 		counter(publishesDesc, st.Publishes)
 		counter(rollbacksDesc, st.Rollbacks)
 		gauge(serialDesc, float64(st.Serial))
 		gauge(hashDesc, float64(st.Digest%maxExact), st.Zone, st.Region)
-		gauge(frozenDesc, number(st.Frozen))
+		gauge(frozenDesc, boolNumber(st.Frozen))
 	}
 }
 
 // maxClusters is the most clusters with a series of their own: labels of slices say which there are.
 const maxClusters = 100
 
-// largest returns the largest numbers of all, and under "(others)", which is no cluster ID, the sum of the rest.
-func largest(all map[string]int) map[string]int {
+// largestClusters returns the largest numbers of all, and under "(others)", which is no cluster ID, the sum of the
+// rest.
+func largestClusters(all map[string]int) map[string]int {
 	if len(all) <= maxClusters {
 		return all
 	}
@@ -112,14 +113,14 @@ func largest(all map[string]int) map[string]int {
 	return largest
 }
 
-func age(at time.Time) float64 {
+func secondsSince(at time.Time) float64 {
 	if at.IsZero() {
 		return math.Inf(1)
 	}
 	return time.Since(at).Seconds()
 }
 
-func number(b bool) float64 {
+func boolNumber(b bool) float64 {
 	if b {
 		return 1
 	}

@@ -13,11 +13,11 @@ func Directives() []Directive { return new(block).directives() }
 
 // directives returns those of DNS, which set b.
 func (b *block) directives() []Directive {
-	return slices.Concat(b.ofObjects(), b.ofAnswers(), b.ofOperation())
+	return slices.Concat(b.objectDirectives(), b.answerDirectives(), b.operationDirectives())
 }
 
-// ofObjects returns the directives about sources and filters.
-func (b *block) ofObjects() []Directive {
+// objectDirectives returns the directives about sources and filters.
+func (b *block) objectDirectives() []Directive {
 	return []Directive{
 		{
 			Name: "kubeconfig", Args: "FILE [CONTEXT]", Min: 1, Max: 2, Set: b.kubeconfig,
@@ -52,8 +52,8 @@ func (b *block) ofObjects() []Directive {
 	}
 }
 
-// ofAnswers returns the directives about answers.
-func (b *block) ofAnswers() []Directive {
+// answerDirectives returns the directives about answers.
+func (b *block) answerDirectives() []Directive {
 	return []Directive{
 		choice(Directive{
 			Name: "cluster_names", Args: "on|off", Default: "on",
@@ -105,8 +105,8 @@ func (b *block) ofAnswers() []Directive {
 	}
 }
 
-// ofOperation returns the directives about start, outages and other plugins.
-func (b *block) ofOperation() []Directive {
+// operationDirectives returns the directives about start, outages and other plugins.
+func (b *block) operationDirectives() []Directive {
 	return []Directive{
 		choice(Directive{
 			Name: "ready", Args: "shared|strict", Default: "shared",

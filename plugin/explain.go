@@ -18,8 +18,8 @@ func (q *query) explain(m *dns.Msg) {
 		return
 	}
 	text := reason.Text(q.denial())
-	if q.used(m)+extendedLen+len(text) <= q.size(m) {
-		q.extend(m, dns.ExtendedErrorCodeOther, text)
+	if q.usedOctets(m)+extendedLen+len(text) <= q.size(m) {
+		q.addError(m, dns.ExtendedErrorCodeOther, text)
 	}
 }
 
@@ -36,9 +36,9 @@ func (q *query) denial() reason.Code {
 	return d.Code()
 }
 
-// used is the octets of m without its OPT record, with those of the NSEC record and the two signatures that the plugin
-// dnssec adds to a negative answer.
-func (q *query) used(m *dns.Msg) int {
+// usedOctets is the octets of m without its OPT record, with those of the NSEC record and the two signatures that the
+// plugin dnssec adds to a negative answer.
+func (q *query) usedOctets(m *dns.Msg) int {
 	without := *m
 	without.Extra, without.Compress = nil, true
 	used := without.Len()

@@ -16,4 +16,4 @@ func ParsedT(t testing.TB, zones []string, directives string) Config {
 }
 
 // Largest is what the metric of endpoints shows of each cluster.
-var Largest = largest
+var Largest = largestClusters

@@ -24,16 +24,16 @@ import (
 // A Handler answers the queries of one server block. Its exported fields are set before the server starts; after that
 // it does not change, and any goroutine may call it. This is the path of a query:
 //
-//	ServeDNS ─► longest    the longest zone at or above the name; no zone: reverse, or the next plugin
-//	            state      one atomic load: the whole answer comes from this state
-//	                       nothing listed: SERVFAIL with EDE 14
-//	            resolve    package resolver: Found, NoData or NXDomain, as lists into the index
-//	            known      a list that this answer needs is missing: SERVFAIL with EDE 14
-//	                       NXDomain with fallthrough: next plugin
-//	            reply      header, EDE 3 or 19 if the state is stale
-//	            fill       records as far as the client takes them: only these are made; TC if that is over UDP
-//	            explain    with explain_answers, why there is no record: EDE 0
-//	            write      answers_total, by kind; SERVFAIL if the message cannot be packed or sent
+//	ServeDNS ─► longestZone  the longest zone at or above the name; no zone: reverse, or the next plugin
+//	            state        one atomic load: the whole answer comes from this state
+//	                         nothing listed: SERVFAIL with EDE 14
+//	            resolve      package resolver: Found, NoData or NXDomain, as lists into the index
+//	            hasLists     a list that this answer needs is missing: SERVFAIL with EDE 14
+//	                         NXDomain with fallthrough: next plugin
+//	            reply        header, EDE 3 or 19 if the state is stale
+//	            fill         records as far as the client takes them: only these are made; TC if that is over UDP
+//	            explain      with explain_answers, why there is no record: EDE 0
+//	            write        answers_total, by kind; SERVFAIL if the message cannot be packed or sent
 //
 // The rules are docs/spec/dns.md 5 for the shape of answers, and docs/spec/dns.md 6 for states that are not synced or
 // stale.
@@ -64,8 +64,8 @@ type zone struct {
 	options    resolver.Options
 }
 
-// longest returns the longest of zones that qname is at or below, in any letter case; nil if qname is in no zone.
-func longest(zones []zone, qname string) (best *zone) {
+// longestZone returns the longest of zones that qname is at or below, in any letter case; nil if qname is in no zone.
+func longestZone(zones []zone, qname string) (best *zone) {
 	for i := range zones {
 		z := &zones[i]
 		if (best == nil || len(z.origin) > len(best.origin)) && z.contains(qname) {
@@ -159,8 +159,8 @@ func (z *zone) relative(qname string) string {
 	return strings.ToLower(qname[:head])
 }
 
-// extend adds an extended error (RFC 8914) if the client sent an OPT record.
-func (q *query) extend(m *dns.Msg, code uint16, text string) {
+// addError adds an extended error (RFC 8914) if the client sent an OPT record.
+func (q *query) addError(m *dns.Msg, code uint16, text string) {
 	if q.r.IsEdns0() == nil {
 		return
 	}
@@ -182,7 +182,7 @@ func ownOPT(m *dns.Msg) *dns.OPT {
 func (q *query) write(m *dns.Msg, kind answerKind) (int, error) {
 	if err := q.w.WriteMsg(m); err != nil {
 		answers[kindServFail].Inc()
-		if hungUp(err) {
+		if isClientGone(err) {
 			return m.Rcode, nil // not an error: the log would fill with clients that went away
 		}
 		return dns.RcodeServerFailure, err
@@ -191,8 +191,8 @@ func (q *query) write(m *dns.Msg, kind answerKind) (int, error) {
 	return m.Rcode, nil
 }
 
-// hungUp reports whether a write failed because the client closed the connection or does not read.
-func hungUp(err error) bool {
+// isClientGone reports whether a write failed because the client closed the connection or does not read.
+func isClientGone(err error) bool {
 	gone := []error{net.ErrClosed, syscall.EPIPE, syscall.ECONNRESET, os.ErrDeadlineExceeded}
 	return slices.ContainsFunc(gone, func(target error) bool { return errors.Is(err, target) })
 }
@@ -205,13 +205,13 @@ func (h *Handler) nameServerOf(origin string) string {
 	if h.config.NameServer != "" {
 		return h.config.NameServer
 	}
-	return below(nameServer, origin)
+	return joinName(nameServer, origin)
 }
 
-func mailboxOf(origin string) string { return below("hostmaster.", origin) }
+func mailboxOf(origin string) string { return joinName("hostmaster.", origin) }
 
-// below joins labels, with their final dot, and an origin.
-func below(labels, origin string) string {
+// joinName joins labels, with their final dot, and an origin.
+func joinName(labels, origin string) string {
 	if origin == "." {
 		return labels
 	}
@@ -236,8 +236,8 @@ const optLen = 11
 // could send options that leave no room for an answer.
 const maxEcho = 128
 
-// echoed is the octets of those options of a query that CoreDNS copies into the reply.
-func echoed(opt *dns.OPT) (n int) {
+// echoedOctets is the octets of those options of a query that CoreDNS copies into the reply.
+func echoedOctets(opt *dns.OPT) (n int) {
 	for _, o := range opt.Option {
 		if edns.SupportedOption(o.Option()) {
 			n += dns.Len(&dns.OPT{Hdr: opt.Hdr, Option: []dns.EDNS0{o}}) - optLen
@@ -261,7 +261,7 @@ func (q *query) size(m *dns.Msg) int {
 		size = min(size, q.config.UDPSize)
 	}
 	if opt := q.r.IsEdns0(); opt != nil {
-		need := optLen + echoed(opt)
+		need := optLen + echoedOctets(opt)
 		if ours := m.IsEdns0(); ours != nil {
 			need = dns.Len(ours)
 		}

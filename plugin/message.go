@@ -32,14 +32,14 @@ func newReply(r *dns.Msg) *reply {
 	m.MsgHdr = dns.MsgHdr{Id: r.Id, Response: true, Opcode: r.Opcode, Authoritative: true,
 		RecursionDesired: r.RecursionDesired}
 	m.Question = m.question[:]
-	if opt := r.IsEdns0(); opt != nil && echoed(opt) > maxEcho {
+	if opt := r.IsEdns0(); opt != nil && echoedOctets(opt) > maxEcho {
 		ownOPT(&m.Msg)
 	}
 	return m
 }
 
-// one returns a section of one record.
-func (m *reply) one(rr dns.RR) []dns.RR {
+// section returns a section of one record.
+func (m *reply) section(rr dns.RR) []dns.RR {
 	m.rr[0] = rr
 	return m.rr[:]
 }
@@ -61,7 +61,7 @@ func (q *query) fill(m *reply) answerKind {
 	if len(m.Answer) > 0 || m.Truncated {
 		return kind
 	}
-	m.Ns = m.one(q.soa())
+	m.Ns = m.section(q.soa())
 	if kind != kindNXDomain {
 		kind = kindNoData
 	}
@@ -72,16 +72,16 @@ func (q *query) fill(m *reply) answerKind {
 func (q *query) fillApex(m *reply) {
 	switch q.answer.Name.Kind {
 	case resolver.Version:
-		m.Answer = m.one(versionTXT(q.qname()))
+		m.Answer = m.section(versionTXT(q.qname()))
 	case resolver.NameServer:
 		q.fillNameServer(m)
 	case resolver.Apex:
 		if q.answer.Type == dns.TypeSOA {
-			m.Answer = m.one(q.soa())
+			m.Answer = m.section(q.soa())
 			return
 		}
 		ns := q.ns(q.origin())
-		m.Answer = m.one(ns)
+		m.Answer = m.section(ns)
 		room := q.size(&m.Msg) - q.preamble() - dns.Len(ns) - 3*q.signature() // of NS, A and AAAA
 		host := q.nameServerOf(q.origin())
 		for _, rr := range append(q.nameServer(host, dns.TypeA), q.nameServer(host, dns.TypeAAAA)...) {

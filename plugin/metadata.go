@@ -13,10 +13,10 @@ import (
 var metadataOf = map[string]func(n *resolver.Name, local string) string{
 	"kind": func(n *resolver.Name, _ string) string { return kindNames[n.Kind] },
 	"service": func(n *resolver.Name, _ string) string {
-		return ofService(n, func() string { return n.Service.Name() })
+		return serviceText(n, func() string { return n.Service.Name() })
 	},
 	"namespace": func(n *resolver.Name, _ string) string {
-		return ofService(n, func() string { return n.Service.Namespace() })
+		return serviceText(n, func() string { return n.Service.Namespace() })
 	},
 	"cluster":       func(n *resolver.Name, _ string) string { return n.ClusterID() },
 	"hostname":      func(n *resolver.Name, _ string) string { return n.HostLabel() },
@@ -31,7 +31,7 @@ var kindNames = map[resolver.Kind]string{
 	resolver.Port: "port",
 }
 
-func ofService(n *resolver.Name, text func() string) string {
+func serviceText(n *resolver.Name, text func() string) string {
 	if n.Service == nil {
 		return ""
 	}
@@ -47,7 +47,7 @@ func protocolOf(n *resolver.Name, _ string) string {
 
 // Metadata implements metadata.Provider. A label costs nothing until a plugin reads it.
 func (h *Handler) Metadata(ctx context.Context, r request.Request) context.Context {
-	z := longest(h.zones, r.QName())
+	z := longestZone(h.zones, r.QName())
 	if z == nil {
 		return ctx
 	}

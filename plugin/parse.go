@@ -14,7 +14,7 @@ import (
 )
 
 // exclusive has the pairs of directives that exclude each other in a block, and why.
-var exclusive = []struct{ one, other, why string }{
+var exclusivePairs = []struct{ one, other, why string }{
 	{"namespaces", "namespace_labels", "name the namespaces or select them"},
 	{"manifests", "kubeconfig", "objects come from files or from an API server"},
 	{"manifests", "snapshot", "files are still there at the next start"},
@@ -86,12 +86,12 @@ func (b *block) line(c *caddy.Controller) error {
 
 func wrongCount(name string, args []string, want string) string {
 	want = cmp.Or(want, "no arguments")
-	return fmt.Sprintf("%s: want %s", quoted(name, args), want)
+	return fmt.Sprintf("%s: want %s", quoteArgs(name, args), want)
 }
 
 // validate checks directives against each other. The line in its error is that of one of them.
 func (b *block) validate() error {
-	for _, x := range exclusive {
+	for _, x := range exclusivePairs {
 		_, one := b.seen[x.one]
 		at, other := b.seen[x.other]
 		if one && other {

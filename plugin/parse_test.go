@@ -552,7 +552,7 @@ func TestParseRejectsDirectivesTogether(t *testing.T) {
 		reject(t, within(tt.one+"\n\n"+tt.other), 5, tt.want)
 		reject(t, within(tt.other+"\n\n"+tt.one), 3, tt.want)
 	}
-	if got, want := len(exclusive), 7; got != want {
+	if got, want := len(exclusivePairs), 7; got != want {
 		t.Errorf("%d pairs of directives exclude each other, %d are tested", got, want)
 	}
 }

@@ -18,7 +18,7 @@ func (h *Handler) reverse(w dns.ResponseWriter, r *dns.Msg) (rcode int, answered
 		question.Qtype != dns.TypeANY {
 		return 0, false, nil
 	}
-	z := longest(h.reverseZones, question.Name)
+	z := longestZone(h.reverseZones, question.Name)
 	if z == nil {
 		return 0, false, nil
 	}
@@ -31,7 +31,7 @@ func (h *Handler) reverse(w dns.ResponseWriter, r *dns.Msg) (rcode int, answered
 	if len(names) == 0 {
 		return 0, false, nil
 	}
-	rcode, err = q.point(names)
+	rcode, err = q.replyPointers(names)
 	return rcode, true, err
 }
 
@@ -44,16 +44,16 @@ func addressOf(qname string) string {
 	return string(ip)
 }
 
-// point answers with PTR records, as many as the client takes.
-func (q *query) point(names []resolver.Name) (int, error) {
+// replyPointers answers with PTR records, as many as the client takes.
+func (q *query) replyPointers(names []resolver.Name) (int, error) {
 	q.limitSize()
 	m := newReply(q.r)
 	if q.r.IsEdns0() != nil && q.stale() {
-		q.extend(&m.Msg, dns.ExtendedErrorCodeStaleAnswer, "")
+		q.addError(&m.Msg, dns.ExtendedErrorCodeStaleAnswer, "")
 	}
 	room := q.size(&m.Msg) - q.preamble() - q.signature()
 	for i := range names {
-		target := absolute(&names[i], q.config.Zones[0])
+		target := absoluteName(&names[i], q.config.Zones[0])
 		if room -= pointerLen + recordLen + nameLen(target); room < 0 {
 			m.Truncated = q.overUDP()
 			break

@@ -25,11 +25,11 @@ func NewRotation() *Rotation {
 	return r
 }
 
-// next is another number for each query: the rotation of the records.
-func (r *Rotation) next() uint64 { return r.order.Add(1) }
+// nextOrder is another number for each query: the rotation of the records.
+func (r *Rotation) nextOrder() uint64 { return r.order.Add(1) }
 
-// ofClient is the same for all types of a service that a client asks for within a second, and one more in the next.
-func (r *Rotation) ofClient(client netip.Addr, service string, now time.Time) uint64 {
+// clientNumber is the same for all types of a service that a client asks for within a second, and one more in the next.
+func (r *Rotation) clientNumber(client netip.Addr, service string, now time.Time) uint64 {
 	var h maphash.Hash
 	h.SetSeed(r.seed)
 	network := client.As16()

@@ -44,7 +44,7 @@ func (h *Handler) Ready() bool { return h.Synced() }
 
 // ServeDNS implements plugin.Handler.
 func (h *Handler) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Msg) (int, error) {
-	z := longest(h.zones, r.Question[0].Name)
+	z := longestZone(h.zones, r.Question[0].Name)
 	if z == nil {
 		if rcode, answered, err := h.reverse(w, r); answered {
 			return rcode, err
@@ -64,7 +64,7 @@ func (h *Handler) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Msg
 		return dns.RcodeRefused, nil // the transfer plugin stands before this one
 	}
 	q.resolve()
-	if !q.known() {
+	if !q.hasLists() {
 		return q.notReady()
 	}
 	if q.answer.Outcome == resolver.NXDomain && h.config.Fall.Through(strings.ToLower(q.qname())) {
@@ -77,9 +77,9 @@ func (h *Handler) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Msg
 func (q *query) resolve() {
 	n := &q.answer.Name
 	*n = resolver.Find(q.state.Index, q.relative(), &q.options)
-	q.question.Type, q.question.Rotation = q.qtype(), q.rotation.next()
+	q.question.Type, q.question.Rotation = q.qtype(), q.rotation.nextOrder()
 	if n.Service != nil && (n.Rotates() || q.options.MaxAnswers > 0) {
-		q.question.ClientRotation = q.rotation.ofClient(clientOf(q.w), n.Service.Key(), time.Now())
+		q.question.ClientRotation = q.rotation.clientNumber(clientOf(q.w), n.Service.Key(), time.Now())
 	}
 	q.answer.Ask(&q.question, &q.options)
 }
@@ -93,7 +93,7 @@ func (q *query) notReady() (int, error) {
 	if q.config.ExplainAnswers {
 		text = reason.Text(reason.DNSNotReady)
 	}
-	q.extend(m, dns.ExtendedErrorCodeNotReady, text)
+	q.addError(m, dns.ExtendedErrorCodeNotReady, text)
 	return q.write(m, kindServFail)
 }
 
@@ -102,7 +102,7 @@ func (q *query) reply() (int, error) {
 	q.limitSize()
 	m := newReply(q.r)
 	if q.r.IsEdns0() != nil && q.stale() {
-		q.extend(&m.Msg, staleCode(q.answer.Outcome), "")
+		q.addError(&m.Msg, staleCode(q.answer.Outcome), "")
 	}
 	kind := q.fill(m)
 	if q.config.ExplainAnswers && (kind == kindNoData || kind == kindNXDomain) {

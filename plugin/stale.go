@@ -22,9 +22,9 @@ func (q *query) stale() bool {
 	return q.state.Stale(namespace, slices) || q.store.Silence(namespace, slices) > q.config.StaleAfter
 }
 
-// known reports whether the lists that the answer needs are complete, or restored from a snapshot. Names above all
+// hasLists reports whether the lists that the answer needs are complete, or restored from a snapshot. Names above all
 // namespaces need no lists.
-func (q *query) known() bool {
+func (q *query) hasLists() bool {
 	if q.state.Knows("", true) {
 		return true
 	}

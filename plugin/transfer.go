@@ -19,7 +19,7 @@ var errNotReady = errors.New("the lists that a transfer needs are not complete")
 // alone if the serial of the secondary is not behind (RFC 1995 section 4). Before all lists are complete it is an
 // error.
 func (h *Handler) Transfer(origin string, serial uint32) (<-chan []dns.RR, error) {
-	z := longest(h.zones, origin)
+	z := longestZone(h.zones, origin)
 	if z == nil || !strings.EqualFold(z.origin, origin) {
 		return nil, transfer.ErrNotAuthoritative
 	}
@@ -62,25 +62,25 @@ func produce(out chan<- []dns.RR, origin string, send func()) {
 
 // apex returns the records above the services, except the SOA.
 func (h *Handler) apex(origin string) []dns.RR {
-	host := below(nameServer, origin)
+	host := joinName(nameServer, origin)
 	rrs := append([]dns.RR{h.ns(origin)}, h.nameServer(host, dns.TypeA)...)
-	return append(append(rrs, h.nameServer(host, dns.TypeAAAA)...), versionTXT(below("dns-version.", origin)))
+	return append(append(rrs, h.nameServer(host, dns.TypeAAAA)...), versionTXT(joinName("dns-version.", origin)))
 }
 
 // records returns the records of an RRset.
 func (h *Handler) records(origin string, a *resolver.Answer) (rrs []dns.RR) {
-	owner := absolute(&a.Name, origin)
+	owner := absoluteName(&a.Name, origin)
 	for i := range a.Addresses.Len() {
 		rrs = append(rrs, h.address(owner, a.Addresses.At(i)))
 	}
 	for i := range a.Services.Len() {
 		port, to := a.Services.At(i)
 		hdr := h.header(owner, dns.TypeSRV)
-		rrs = append(rrs, &dns.SRV{Hdr: hdr, Weight: a.Services.Weight(), Port: port, Target: absolute(&to, origin)})
+		rrs = append(rrs, &dns.SRV{Hdr: hdr, Weight: a.Services.Weight(), Port: port, Target: absoluteName(&to, origin)})
 	}
 	return rrs
 }
 
-func absolute(n *resolver.Name, origin string) string {
-	return below(string(append(n.AppendName(nil), '.')), origin)
+func absoluteName(n *resolver.Name, origin string) string {
+	return joinName(string(append(n.AppendName(nil), '.')), origin)
 }

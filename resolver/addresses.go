@@ -35,7 +35,7 @@ func serviceAddresses(s *index.Service, f index.Family, q *Question, o *Options)
 	if s.HasVIP() {
 		return s.VIPs(f)
 	}
-	usable := answering(s, o)
+	usable := answeringClusters(s, o)
 	if s.Type() == index.Headless || o.Policy == All || q.Union && usable.n > 1 {
 		return s.Addresses(f)
 	}
@@ -56,9 +56,9 @@ type clusters struct {
 	first, n int
 }
 
-// answering are the clusters that can answer for a service, for any family: the local one alone, or all that are
-// selected.
-func answering(s *index.Service, o *Options) clusters {
+// answeringClusters are the clusters that can answer for a service, for any family: the local one alone, or all that
+// are selected.
+func answeringClusters(s *index.Service, o *Options) clusters {
 	if o.Policy == NoCluster {
 		return clusters{}
 	}

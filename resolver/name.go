@@ -100,11 +100,11 @@ func Find(x *index.Index, name string, o *Options) Name {
 	case start == 0:
 		return Name{Kind: Service, Service: s}
 	}
-	return below(s, rest[:start-1], o)
+	return findBelow(s, rest[:start-1], o)
 }
 
-// below finds a name below a service; left is the part to the left of the service name.
-func below(s *index.Service, rest string, o *Options) Name {
+// findBelow finds a name below a service; left is the part to the left of the service name.
+func findBelow(s *index.Service, rest string, o *Options) Name {
 	if strings.HasPrefix(rest, "_") {
 		return findPort(s, rest, o)
 	}

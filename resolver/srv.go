@@ -114,7 +114,7 @@ func (n *Name) vipTargets() (list []target) {
 // a port, its target is the service name (docs/spec/dns.md 4.3). Else the target is a cluster in rotation that has such
 // records.
 func (n *Name) sliceTargets(q *Question, o *Options) (list []target, whole int) {
-	usable := answering(n.Service, o)
+	usable := answeringClusters(n.Service, o)
 	if usable.n == 0 {
 		return nil, 0
 	}

@@ -47,7 +47,7 @@ func eachBelow(s *index.Service, c int, o *Options, yield func(Name) bool) bool 
 	id := s.ClusterID(c)
 	if o.ClusterNames {
 		// A host of the same name wins, as in Find.
-		if n := below(s, id, o); n.Kind == Cluster && !yield(n) {
+		if n := findBelow(s, id, o); n.Kind == Cluster && !yield(n) {
 			return false
 		}
 		if !eachPort(s, c, o, yield) {

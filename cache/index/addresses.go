@@ -31,8 +31,8 @@ func (f *family) start(host uint32) uint32 {
 	return f.hostEnd[host-1]
 }
 
-// of are the positions of the addresses of hosts.
-func (f *family) of(hosts span) span { return span{f.start(hosts.from), f.start(hosts.to)} }
+// positions are the positions of the addresses of hosts.
+func (f *family) positions(hosts span) span { return span{f.start(hosts.from), f.start(hosts.to)} }
 
 // A List is a view of addresses of one family: making it copies nothing, and reading an address costs the same at any
 // position.

@@ -40,8 +40,8 @@ func build(imp *Import, list []*Slice, o *Options, maxName int, before *endpoint
 	}
 	s, longest = &Service{Import: imp}, len(imp.key)
 	if !imp.vip || o.ClusterNames {
-		in := origin{rest: leftOut(imp, list), options: *o, maxName: maxName}
-		in.list = inUse(list, in.rest, o)
+		in := origin{rest: unselectedClusters(imp, list), options: *o, maxName: maxName}
+		in.list = slicesInUse(list, in.rest, o)
 		var labels int
 		if s.eps, labels = newEndpoints(imp, &in, before); labels > 0 {
 			longest += labels + 2
@@ -53,9 +53,9 @@ func build(imp *Import, list []*Slice, o *Options, maxName int, before *endpoint
 	return s, longest
 }
 
-// leftOut returns the clusters that do not answer for the service, because all of their slices with a ready endpoint
-// are hidden, unless these are all clusters (docs/spec/dns.md 3.2). It may be nil.
-func leftOut(imp *Import, list []*Slice) map[string]bool {
+// unselectedClusters returns the clusters that do not answer for the service, because all of their slices with a ready
+// endpoint are hidden, unless these are all clusters (docs/spec/dns.md 3.2). It may be nil.
+func unselectedClusters(imp *Import, list []*Slice) map[string]bool {
 	if imp.typ == Headless || !slices.ContainsFunc(list, func(s *Slice) bool { return s.hidden }) {
 		return nil
 	}
@@ -76,10 +76,11 @@ func leftOut(imp *Import, list []*Slice) map[string]bool {
 	return rest
 }
 
-// inUse returns the slices to use here, of the clusters that answer and of those that are left out, each by themselves.
-func inUse(list []*Slice, rest map[string]bool, o *Options) []*Slice {
+// slicesInUse returns the slices to use here, of the clusters that answer and of those that are left out, each by
+// themselves.
+func slicesInUse(list []*Slice, rest map[string]bool, o *Options) []*Slice {
 	if len(rest) == 0 || o.Zone == "" && o.Region == "" {
-		return near(list, o)
+		return nearSlices(list, o)
 	}
 	var answering, others []*Slice
 	for _, s := range list {
@@ -89,12 +90,12 @@ func inUse(list []*Slice, rest map[string]bool, o *Options) []*Slice {
 			answering = append(answering, s)
 		}
 	}
-	return slices.Concat(near(answering, o), near(others, o))
+	return slices.Concat(nearSlices(answering, o), nearSlices(others, o))
 }
 
-// near returns those without a zone and region and those for our zone or region; all slices if these have no ready
-// endpoint (KEP-2030, docs/spec/dns.md 3.5).
-func near(list []*Slice, o *Options) []*Slice {
+// nearSlices returns those without a zone and region and those for our zone or region; all slices if these have no
+// ready endpoint (KEP-2030, docs/spec/dns.md 3.5).
+func nearSlices(list []*Slice, o *Options) []*Slice {
 	if o.Zone == "" && o.Region == "" {
 		return list
 	}
@@ -119,7 +120,7 @@ func near(list []*Slice, o *Options) []*Slice {
 func newEndpoints(imp *Import, in *origin, before *endpoints) (_ *endpoints, longest int) {
 	b := builders.Get().(*builder)
 	defer b.release()
-	e, differ := b.copied(imp, in, before)
+	e, differ := b.copyHosts(imp, in, before)
 	if e == nil {
 		e = b.collect(imp, in)
 	}

@@ -45,8 +45,8 @@ func TestInUse(t *testing.T) {
 		{name: "nothing", zone: "z1"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := inUse(tt.list, nil, &Options{Zone: tt.zone, Region: tt.region}); !slices.Equal(got, tt.want) {
-				t.Errorf("inUse keeps %d of %d slices, want %d", len(got), len(tt.list), len(tt.want))
+			if got := slicesInUse(tt.list, nil, &Options{Zone: tt.zone, Region: tt.region}); !slices.Equal(got, tt.want) {
+				t.Errorf("slicesInUse keeps %d of %d slices, want %d", len(got), len(tt.list), len(tt.want))
 			}
 		})
 	}

@@ -17,7 +17,7 @@ type labels map[string]map[string]bool
 
 // large is the number of hosts from which on endpoints keep their origin, so that a change of one slice does not build
 // all of them anew.
-const large = 1024
+const largeService = 1024
 
 // An address is one address of a ready endpoint, with its label, cluster and ports, while a service is built. It has no
 // pointer, since there are many to sort.
@@ -124,7 +124,7 @@ func (b *builder) finish(e *endpoints, imp *Import, in *origin, differ [2]bool) 
 	}
 	e.dual = e.isDual()
 	e.indexPorts(imp)
-	if e.hosts >= large {
+	if e.hosts >= largeService {
 		retained := *in
 		retained.list = slices.Clone(in.list) // it is part of a larger one
 		e.from = &retained
@@ -354,9 +354,9 @@ func (b *builder) pick(e *endpoints, f Family, differ bool) {
 	}
 	part := func(hosts span, differ bool) pick {
 		if differ {
-			return pick{span: fam.of(hosts)}
+			return pick{span: fam.positions(hosts)}
 		}
-		return b.distinct(fam.packed, f.width(), fam.of(hosts))
+		return b.distinct(fam.packed, f.width(), fam.positions(hosts))
 	}
 	fam.distinct = part(e.answeringHosts(), differ)
 	for i := range e.clusters {
@@ -472,7 +472,7 @@ func (e *endpoints) indexBare() {
 			own = append(own, p.runs...)
 		}
 	}
-	bare := []portRecords{{}, {proto: differing}}
+	bare := []portRecords{{}, {proto: differingPorts}}
 	for i, runs := range [][]run{common, own} {
 		slices.SortFunc(runs, func(x, y run) int {
 			return cmp.Or(cmp.Compare(x.group, y.group), cmp.Compare(x.number, y.number))

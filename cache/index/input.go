@@ -44,7 +44,7 @@ type Ports struct{ list shared }
 // equal by ==. The zero shared is "".
 type shared struct{ handle unique.Handle[string] }
 
-func share(s string) shared {
+func intern(s string) shared {
 	if s == "" {
 		return shared{}
 	}
@@ -68,7 +68,7 @@ func NewPorts(list []Port) Ports {
 		b = append(b, byte(p.Proto), byte(p.Number>>8), byte(p.Number), byte(len(p.Name)))
 		b = append(b, p.Name...)
 	}
-	return Ports{share(string(b))}
+	return Ports{intern(string(b))}
 }
 
 func comparePorts(a, b Port) int {
@@ -319,7 +319,7 @@ type SliceSpec struct {
 // NewSlice packs spec.
 func NewSlice(spec SliceSpec) *Slice {
 	s := &Slice{
-		cluster: share(spec.Cluster), zone: share(spec.Zone), region: share(spec.Region),
+		cluster: intern(spec.Cluster), zone: intern(spec.Zone), region: intern(spec.Region),
 		ports: spec.Ports, family: spec.Family, hidden: spec.Hidden,
 	}
 	size := 0

@@ -17,8 +17,8 @@ type packedEndpoint struct {
 	host, addrs string
 }
 
-// onlyIn yields the endpoints of the slices that are in list and not in other.
-func onlyIn(list, other []*Slice) iter.Seq[packedEndpoint] {
+// endpointsOnlyIn yields the endpoints of the slices that are in list and not in other.
+func endpointsOnlyIn(list, other []*Slice) iter.Seq[packedEndpoint] {
 	return func(yield func(packedEndpoint) bool) {
 		there := map[*Slice]bool{}
 		for _, s := range other {
@@ -37,9 +37,9 @@ func onlyIn(list, other []*Slice) iter.Seq[packedEndpoint] {
 	}
 }
 
-// changed returns the labels of endpoints in only one of both origins. All other hosts did not change. It returns nil
-// if these cannot be copied, or are too few.
-func (e *endpoints) changed(in *origin) labels {
+// changedLabels returns the labels of endpoints in only one of both origins. All other hosts did not change. It returns
+// nil if these cannot be copied, or are too few.
+func (e *endpoints) changedLabels(in *origin) labels {
 	if e == nil || e.from == nil || e.unlabeled {
 		return nil
 	}
@@ -48,11 +48,11 @@ func (e *endpoints) changed(in *origin) labels {
 		return nil
 	}
 	before, changed, n := map[packedEndpoint]bool{}, labels{}, 0
-	for one := range onlyIn(from.list, in.list) {
+	for one := range endpointsOnlyIn(from.list, in.list) {
 		before[one] = false
 		n++
 	}
-	for one := range onlyIn(in.list, from.list) {
+	for one := range endpointsOnlyIn(in.list, from.list) {
 		if _, there := before[one]; there {
 			before[one] = true
 		} else {
@@ -129,7 +129,7 @@ func (e *endpoints) appendLabel(b []byte, host uint32) []byte {
 		return append(b, e.label(host)...)
 	}
 	for f := range e.family {
-		if l := e.addresses(Family(f), pick{span: e.family[f].of(span{host, host + 1})}, span{}); l.Len() > 0 {
+		if l := e.addresses(Family(f), pick{span: e.family[f].positions(span{host, host + 1})}, span{}); l.Len() > 0 {
 			return appendAddressLabel(b, l.At(0))
 		}
 	}
@@ -157,10 +157,10 @@ func weave(all []part, old, fresh part, changed []string) []part {
 	return all
 }
 
-// copied builds the hosts with a changed label, and copies all others. It returns nil if they cannot be copied. differ
-// is as in finish.
-func (b *builder) copied(imp *Import, in *origin, before *endpoints) (e *endpoints, differ [2]bool) {
-	if b.only = before.changed(in); b.only == nil {
+// copyHosts builds the hosts with a changed label, and copies all others. It returns nil if they cannot be copied.
+// differ is as in finish.
+func (b *builder) copyHosts(imp *Import, in *origin, before *endpoints) (e *endpoints, differ [2]bool) {
+	if b.only = before.changedLabels(in); b.only == nil {
 		return nil, differ
 	}
 	fresh := b.collect(imp, in)
@@ -238,7 +238,7 @@ func (b *builder) copyAddresses(all []part, f Family) {
 	for i := range all {
 		p := &all[i]
 		fam, width := &p.family[f], uint32(f.width())
-		at, to := fam.of(p.hosts), uint32(len(b.packed))/width
+		at, to := fam.positions(p.hosts), uint32(len(b.packed))/width
 		b.packed = append(b.packed, fam.packed[at.from*width:at.to*width]...)
 		for h := p.hosts.from; h < p.hosts.to; h++ {
 			b.hostEnd = append(b.hostEnd, fam.start(h+1)-at.from+to)
@@ -247,12 +247,12 @@ func (b *builder) copyAddresses(all []part, f Family) {
 }
 
 // few bounds the addresses that are each searched among all others. For more, [builder.distinct] costs less.
-const few = 8
+const fewAddresses = 8
 
 // allDiffer reports whether all addresses of a family certainly differ: they did before, and each new address occurs
 // once.
 func (b *builder) allDiffer(e, before *endpoints, f Family) bool {
-	if len(b.addrs) > few || before.repeats(f) {
+	if len(b.addrs) > fewAddresses || before.repeats(f) {
 		return false
 	}
 	width := f.width()

@@ -21,7 +21,7 @@ func TestRebuildIsBuild(t *testing.T) {
 			} else {
 				imp = g.imp()
 			}
-			if old != nil && old.eps != nil && old.eps.changed(originOf(imp, list, g.options)) != nil {
+			if old != nil && old.eps != nil && old.eps.changedLabels(originOf(imp, list, g.options)) != nil {
 				copied++
 			}
 			got, want := Rebuild(old, imp, list, g.options), Build(imp, list, g.options)
@@ -41,7 +41,7 @@ func TestRebuildIsBuild(t *testing.T) {
 
 // Of a large service only the hosts that changed are built anew.
 func TestRebuildOfLarge(t *testing.T) {
-	imp, list := synthetic(2, large/2, false)
+	imp, list := synthetic(2, largeService/2, false)
 	old := Build(imp, list, Options{ClusterNames: true})
 	spec := list[0].Spec()
 	gone := spec.Endpoints[7].Addrs[0].AsSlice()
@@ -49,7 +49,7 @@ func TestRebuildOfLarge(t *testing.T) {
 	list = append([]*Slice{NewSlice(spec)}, list[1:]...)
 	in := origin{list: list, options: Options{ClusterNames: true}}
 	want := labels{"cluster-0": {"192-0-2-1": true, AddressLabel(string(gone)): true}}
-	if changed := old.eps.changed(&in); !reflect.DeepEqual(changed, want) {
+	if changed := old.eps.changedLabels(&in); !reflect.DeepEqual(changed, want) {
 		t.Errorf("changed hosts: %v, want %v", changed, want)
 	}
 	if got := Rebuild(old, imp, list, Options{ClusterNames: true}); !Equal(got,
@@ -60,8 +60,8 @@ func TestRebuildOfLarge(t *testing.T) {
 
 // originOf is the origin of a service that is built so.
 func originOf(imp *Import, list []*Slice, o Options) *origin {
-	in := &origin{rest: leftOut(imp, list), options: o}
-	if in.list = inUse(list, in.rest, &o); len(o.MaxNames) > 0 {
+	in := &origin{rest: unselectedClusters(imp, list), options: o}
+	if in.list = slicesInUse(list, in.rest, &o); len(o.MaxNames) > 0 {
 		in.maxName = o.MaxNames[0]
 	}
 	return in

@@ -49,7 +49,7 @@ func (r *Reverse) Services(address string) iter.Seq[string] {
 }
 
 func (r *Reverse) replace(mark *edit, c Replacement) {
-	before, after := owned(c.Old), owned(c.New)
+	before, after := addressesOf(c.Old), addressesOf(c.New)
 	for len(before) > 0 || len(after) > 0 {
 		switch {
 		case len(after) == 0 || len(before) > 0 && before[0] < after[0]:
@@ -64,8 +64,8 @@ func (r *Reverse) replace(mark *edit, c Replacement) {
 	}
 }
 
-// owned are the addresses of s, its virtual IPs and those of its endpoints, sorted, each once.
-func owned(s *Service) []string {
+// addressesOf are the addresses of s, its virtual IPs and those of its endpoints, sorted, each once.
+func addressesOf(s *Service) []string {
 	if s == nil {
 		return nil
 	}

@@ -104,7 +104,7 @@ type portRecords struct {
 }
 
 // differing stands for a transport, beside an empty name: the records of the ports that are not alike.
-const differing = SCTP + 1
+const differingPorts = SCTP + 1
 
 // A run is one record for every host of a group, with one port number. If the service is not Headless it is one record,
 // and the group is the first of its cluster.
@@ -244,7 +244,7 @@ func (e *endpoints) isDual() bool {
 		return false
 	}
 	for h := range e.hosts {
-		if hosts := (span{h, h + 1}); v4.of(hosts).len() > 0 && v6.of(hosts).len() > 0 {
+		if hosts := (span{h, h + 1}); v4.positions(hosts).len() > 0 && v6.positions(hosts).len() > 0 {
 			return true
 		}
 	}
@@ -263,7 +263,7 @@ func (s *Service) ClusterAddresses(c int, f Family) List {
 // HostAddresses are the addresses of one host.
 func (s *Service) HostAddresses(host int, f Family) List {
 	h := uint32(host)
-	return s.eps.addresses(f, pick{span: s.eps.family[f].of(span{h, h + 1})}, span{h, h + 1})
+	return s.eps.addresses(f, pick{span: s.eps.family[f].positions(span{h, h + 1})}, span{h, h + 1})
 }
 
 func (e *endpoints) addresses(f Family, p pick, hosts span) List {
@@ -304,7 +304,7 @@ func (s *Service) Targets(name string, proto Proto) (common, own PortSet) {
 	set, _ := s.Port(name, proto)
 	switch {
 	case name == "":
-		own, _ = s.Port("", differing)
+		own, _ = s.Port("", differingPorts)
 		return set, own
 	case set.alike:
 		return set.InCluster(0), own

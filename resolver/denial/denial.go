@@ -45,17 +45,17 @@ func (d *Denial) Code() reason.Code {
 	s := d.Index.Service(n.Service + "." + n.Namespace).In(d.Options.Limit)
 	switch {
 	case s == nil:
-		return d.ofAbsent(&n)
+		return d.codeOfAbsent(&n)
 	case n.Left != "":
-		return d.below(s, &n)
+		return d.codeBelow(s, &n)
 	case n.Port != "":
-		return d.ofPort(s, &n)
+		return d.codeOfPort(s, &n)
 	}
-	return d.ofService(s)
+	return d.codeOfService(s)
 }
 
-// ofAbsent is the code for a service without a name in the index.
-func (d *Denial) ofAbsent(n *Name) reason.Code {
+// codeOfAbsent is the code for a service without a name in the index.
+func (d *Denial) codeOfAbsent(n *Name) reason.Code {
 	if d.Namespaces != nil && !slices.Contains(d.Namespaces, n.Namespace) {
 		return reason.DNSLeftOut
 	}
@@ -79,8 +79,8 @@ func (d *Denial) withoutEndpoint() reason.Code {
 	return reason.DNSLacksEndpoint
 }
 
-// ofService is the code for the name of a service, which exists.
-func (d *Denial) ofService(s *index.Service) reason.Code {
+// codeOfService is the code for the name of a service, which exists.
+func (d *Denial) codeOfService(s *index.Service) reason.Code {
 	code := d.withoutAddress(s)
 	switch {
 	case code != "":
@@ -134,7 +134,7 @@ func (d *Denial) withoutPort(s *index.Service) reason.Code {
 	return reason.PortUnknown
 }
 
-func (d *Denial) ofPort(s *index.Service, n *Name) reason.Code {
+func (d *Denial) codeOfPort(s *index.Service, n *Name) reason.Code {
 	if d.Kind == resolver.None {
 		code, _ := MissedPort(s, n)
 		return code
@@ -145,8 +145,8 @@ func (d *Denial) ofPort(s *index.Service, n *Name) reason.Code {
 	return d.withoutPort(s)
 }
 
-// below is the code for the name of a cluster or host, or of a port of a cluster.
-func (d *Denial) below(s *index.Service, n *Name) reason.Code {
+// codeBelow is the code for the name of a cluster or host, or of a port of a cluster.
+func (d *Denial) codeBelow(s *index.Service, n *Name) reason.Code {
 	_, isCluster := s.Cluster(n.Left)
 	switch {
 	case d.Kind == resolver.Cluster || d.Kind == resolver.Host:

@@ -33,19 +33,19 @@ func (s *shownList) complete(version string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.version, s.before = VersionNumber(version), 0 // with 0 nothing can be compared
-	if visible := s.shows(); visible > s.version {
+	if visible := s.shownVersion(); visible > s.version {
 		s.before = visible
 	}
 }
 
-// shows is the version that the informer shows, 0 before the first.
-func (s *shownList) shows() uint64 {
+// shownVersion is the version that the informer shows, 0 before the first.
+func (s *shownList) shownVersion() uint64 {
 	return VersionNumber(cmp.Or(s.informer.GetStore().LastStoreSyncResourceVersion(),
 		s.informer.LastSyncResourceVersion()))
 }
 
-// lacks reports whether the informer does not have a key and does not show the last list, which may have it.
-func (s *shownList) lacks(key string) bool {
+// lacksKey reports whether the informer does not have a key and does not show the last list, which may have it.
+func (s *shownList) lacksKey(key string) bool {
 	if s.informer == nil {
 		return false
 	}
@@ -54,6 +54,6 @@ func (s *shownList) lacks(key string) bool {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	visible := s.shows()
+	visible := s.shownVersion()
 	return !s.informer.HasSynced() || visible < s.version || s.before != 0 && visible == s.before
 }
