@@ -24,10 +24,9 @@ const (
 	// no escapes, ports, schemes or prefix lengths
 	zoneCharacters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_."
 
-	topologyArgs  = "[zone ZONE] [region REGION] | topology node NAME"
-	maxTTL        = time.Hour
-	maxAnswers    = 4096
-	minStaleAfter = time.Second
+	topologyArgs = "[zone ZONE] [region REGION] | topology node NAME"
+	maxTTL       = time.Hour
+	maxAnswers   = 4096
 )
 
 // A Directive is one line of a clusterset block. README.md, docs/controller.md and the schema of the chart's values are
@@ -282,20 +281,14 @@ func (b *block) maxAnswers(args []string) error {
 	return nil
 }
 
-func (b *block) startupTimeout(args []string) (err error) {
-	b.StartupTimeout, err = time.ParseDuration(args[0])
-	if err != nil || b.StartupTimeout <= 0 {
-		return fmt.Errorf("startup_timeout %q: want a duration above 0s, such as 5s", args[0])
+// duration sets a field to a duration of at least least.
+func duration(name string, field *time.Duration, least time.Duration, want string) func([]string) error {
+	return func(args []string) (err error) {
+		if *field, err = time.ParseDuration(args[0]); err != nil || *field < least {
+			return fmt.Errorf("%s %q: want a duration %s", name, args[0], want)
+		}
+		return nil
 	}
-	return nil
-}
-
-func (b *block) staleAfter(args []string) (err error) {
-	b.StaleAfter, err = time.ParseDuration(args[0])
-	if err != nil || b.StaleAfter < minStaleAfter {
-		return fmt.Errorf("stale_after %q: want a duration of at least %s, such as 1m", args[0], minStaleAfter)
-	}
-	return nil
 }
 
 func (b *block) snapshot(args []string) (err error) {
@@ -303,11 +296,7 @@ func (b *block) snapshot(args []string) (err error) {
 	if err != nil || len(args) == 1 {
 		return err
 	}
-	b.SnapshotMaxAge, err = time.ParseDuration(args[1])
-	if err != nil || b.SnapshotMaxAge <= 0 {
-		return fmt.Errorf("snapshot age %q: want a duration above 0s, such as 24h", args[1])
-	}
-	return nil
+	return duration("snapshot age", &b.SnapshotMaxAge, 1, "above 0s, such as 24h")(args[1:])
 }
 
 func (b *block) apiserverQPS(args []string) error {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/clusterset-dns/clusterset/resolver"
 )
@@ -113,12 +114,14 @@ func (b *block) operationDirectives() []Directive {
 			Text: "sets when *ready* reports this block ready ([Ready](#ready)).",
 		}, &b.ReadyStrict, false, true),
 		{
-			Name: "startup_timeout", Args: "DURATION", Min: 1, Max: 1, Default: "5s", Set: b.startupTimeout,
+			Name: "startup_timeout", Args: "DURATION", Min: 1, Max: 1, Default: "5s",
+			Set:  duration("startup_timeout", &b.StartupTimeout, 1, "above 0s, such as 5s"),
 			Text: "bounds how long the start waits for the first lists, above 0s. All blocks of a Corefile share one wait.",
 			Rare: "where the first lists take longer, and no other server answers meanwhile",
 		},
 		{
-			Name: "stale_after", Args: "DURATION", Min: 1, Max: 1, Default: "1m", Set: b.staleAfter,
+			Name: "stale_after", Args: "DURATION", Min: 1, Max: 1, Default: "1m",
+			Set:  duration("stale_after", &b.StaleAfter, time.Second, "of at least 1s, such as 1m"),
 			Text: "sets after how long without contact a watch makes answers stale, at least 1s.",
 			Rare: "where clients or alerts use *Stale Answer* and a minute is too long",
 		},
