@@ -1,10 +1,8 @@
 package plugin_test
 
 import (
-	"errors"
 	"maps"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -15,8 +13,6 @@ import (
 	"github.com/miekg/dns"
 
 	"github.com/clusterset-dns/clusterset/api/reason"
-	"github.com/clusterset-dns/clusterset/cache"
-	"github.com/clusterset-dns/clusterset/plugin"
 	"github.com/clusterset-dns/clusterset/test/harness/golden"
 )
 
@@ -187,17 +183,7 @@ func documentedCodes(t *testing.T) (codes []reason.Code) {
 }
 
 func TestExplainNotReady(t *testing.T) {
-	config := plugin.ParsedT(t, []string{"clusterset.local"}, "explain_answers on")
-	path := filepath.Join(t.TempDir(), "objects.yaml")
-	if err := os.WriteFile(path, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	store, err := cache.New(source(config, path)) // not run: never synced
-	if err != nil {
-		t.Fatal(err)
-	}
-	h := plugin.NewHandler(config, store, plugin.NewRotation())
-	h.Next = test.NextHandler(dns.RcodeSuccess, errors.New("the next plugin was asked"))
+	h := neverSynced(t, "explain_answers on")
 	for size, want := range map[uint16][]string{0: nil, 1232: {reason.Text(reason.DNSNotReady)}} {
 		recorder := dnstest.NewRecorder(&test.ResponseWriter{})
 		if _, err := h.ServeDNS(t.Context(), recorder, ask("web.shop.svc.clusterset.local.", dns.TypeA, size)); err != nil {

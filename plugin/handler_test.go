@@ -45,20 +45,27 @@ func TestWriteFails(t *testing.T) {
 	}
 }
 
-// docs/spec/dns.md 6: before the first sync everything is SERVFAIL with EDE 14, for clients that sent OPT: no NXDOMAIN,
-// no fallthrough, no transfer.
-func TestNotReady(t *testing.T) {
-	config := plugin.ParsedT(t, []string{"clusterset.local"}, "fallthrough")
+// neverSynced returns a handler with a store that does not run.
+func neverSynced(t *testing.T, directive string) *plugin.Handler {
+	t.Helper()
+	config := plugin.ParsedT(t, []string{"clusterset.local"}, directive)
 	path := filepath.Join(t.TempDir(), "objects.yaml")
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	store, err := cache.New(source(config, path)) // not run: never synced
+	store, err := cache.New(source(config, path))
 	if err != nil {
 		t.Fatal(err)
 	}
 	h := plugin.NewHandler(config, store, plugin.NewRotation())
 	h.Next = test.NextHandler(dns.RcodeSuccess, errors.New("the next plugin was asked"))
+	return h
+}
+
+// docs/spec/dns.md 6: before the first sync everything is SERVFAIL with EDE 14, for clients that sent OPT: no NXDOMAIN,
+// no fallthrough, no transfer.
+func TestNotReady(t *testing.T) {
+	h := neverSynced(t, "fallthrough")
 	for _, name := range []string{"clusterset.local.", "x.clusterset.local.", "web.shop.svc.clusterset.local.",
 		"dns-version.clusterset.local."} {
 		for _, size := range []uint16{0, 1232} {
