@@ -83,13 +83,7 @@ func Parse(text string) (Selectors, error) {
 }
 
 // String is the JSON of the list. Lists that mean the same in other words have different texts.
-func (s Selectors) String() string {
-	text, err := json.Marshal(s)
-	if err != nil {
-		panic("selection: selectors are no JSON: " + err.Error())
-	}
-	return string(text)
-}
+func (s Selectors) String() string { return encode(s) }
 
 // Record returns the list as an export record has it.
 func (s Selectors) Record() []v1alpha1.ClusterSelector {
@@ -139,12 +133,12 @@ func (s Selectors) Evaluate(clusters map[string]map[string]string, importer map[
 	ids := slices.Sorted(maps.Keys(clusters))
 	for i, sel := range s {
 		results[i] = []string{}
-		resolved, ok := sel.PropertySelector.resolve(importer)
-		if !ok {
+		requirements := sel.PropertySelector.requirements()
+		if !resolve(requirements, importer) {
 			continue
 		}
 		for _, id := range ids {
-			if resolved.matches(id, clusters[id]) {
+			if matchAll(requirements, id, clusters[id]) {
 				results[i] = append(results[i], id)
 			}
 		}
@@ -155,7 +149,7 @@ func (s Selectors) Evaluate(clusters map[string]map[string]string, importer map[
 // bounded returns results that fit into an annotation. If they are too long, each cluster stays in the first result
 // that has it, which makes the same ranks; of these, clusters beyond [maxResults] are in no result.
 func (r Results) bounded() Results {
-	if r.size() <= maxResults {
+	if len(r.String()) <= maxResults {
 		return r
 	}
 	bounded := make(Results, len(r))
@@ -168,7 +162,7 @@ func (r Results) bounded() Results {
 				continue
 			}
 			seen[id] = true
-			if size += sizeOf(id); size <= maxResults {
+			if size += len(id) + len(`"",`); size <= maxResults {
 				bounded[i] = append(bounded[i], id)
 			}
 		}
@@ -176,57 +170,39 @@ func (r Results) bounded() Results {
 	return bounded
 }
 
-// size is that of the text but for the brackets, in octets.
-func (r Results) size() (octets int) {
-	for _, result := range r {
-		for _, id := range result {
-			octets += sizeOf(id)
-		}
+// requirements returns all requirements as expressions.
+func (p PropertySelector) requirements() (all []Expression) {
+	for key, v := range p.MatchProperties {
+		all = append(all, Expression{key, v1alpha1.In, []string{v}})
 	}
-	return octets
+	return append(all, p.MatchExpressions...)
 }
-
-func sizeOf(id string) int { return len(id) + len(`"",`) }
 
 // resolve replaces [SameAsImporter]. It reports false if the importer does not have a property that is asked for.
-func (p PropertySelector) resolve(importer map[string]string) (PropertySelector, bool) {
+func resolve(requirements []Expression, importer map[string]string) bool {
 	ok := true
-	value := func(key, v string) string {
-		if v != SameAsImporter {
-			return v
+	for i := range requirements {
+		e := &requirements[i]
+		e.Values = slices.Clone(e.Values)
+		for j, v := range e.Values {
+			if v == SameAsImporter {
+				own, found := importer[e.Key]
+				e.Values[j], ok = own, ok && found
+			}
 		}
-		own, found := importer[key]
-		ok = ok && found
-		return own
 	}
-	resolved := PropertySelector{MatchProperties: make(map[string]string, len(p.MatchProperties))}
-	for key, v := range p.MatchProperties {
-		resolved.MatchProperties[key] = value(key, v)
-	}
-	for _, e := range p.MatchExpressions {
-		values := make([]string, len(e.Values))
-		for i, v := range e.Values {
-			values[i] = value(e.Key, v)
-		}
-		resolved.MatchExpressions = append(resolved.MatchExpressions, Expression{e.Key, e.Operator, values})
-	}
-	return resolved, ok
+	return ok
 }
 
-func (p PropertySelector) matches(id string, properties map[string]string) bool {
-	get := func(key string) (string, bool) {
-		if key == about.ClusterIDName {
-			return id, true
+// matchAll reports whether a cluster meets all requirements.
+func matchAll(requirements []Expression, id string, properties map[string]string) bool {
+	return !slices.ContainsFunc(requirements, func(e Expression) bool {
+		value, found := properties[e.Key]
+		if e.Key == about.ClusterIDName {
+			value, found = id, true
 		}
-		v, ok := properties[key]
-		return v, ok
-	}
-	for key, want := range p.MatchProperties {
-		if v, ok := get(key); !ok || v != want {
-			return false
-		}
-	}
-	return !slices.ContainsFunc(p.MatchExpressions, func(e Expression) bool { return !e.matches(get(e.Key)) })
+		return !e.matches(value, found)
+	})
 }
 
 func (e Expression) matches(value string, found bool) bool {
@@ -242,10 +218,12 @@ func (e Expression) matches(value string, found bool) bool {
 }
 
 // String is the JSON of the results.
-func (r Results) String() string {
-	text, err := json.Marshal(r)
+func (r Results) String() string { return encode(r) }
+
+func encode(v any) string {
+	text, err := json.Marshal(v)
 	if err != nil {
-		panic("selection: results are no JSON: " + err.Error())
+		panic("selection: a value is no JSON: " + err.Error())
 	}
 	return string(text)
 }
@@ -257,4 +235,13 @@ func ParseResults(text string) Results {
 		return nil
 	}
 	return r
+}
+
+// Reaches reports whether an export of one cluster, with to in its record, reaches another one that has these
+// ClusterProperties. Every export reaches its own cluster.
+func Reaches(exporter string, to []v1alpha1.ClusterSelector, id string, properties map[string]string) bool {
+	return len(to) == 0 || id == exporter ||
+		slices.ContainsFunc(FromRecord(to), func(s Selector) bool {
+			return matchAll(s.PropertySelector.requirements(), id, properties)
+		})
 }
