@@ -65,18 +65,12 @@ func (c Claim) exports() bool { return !c.Created.IsZero() }
 // when returns the time of a claim, in seconds since 1970. Claims are no older than the admission of the member, and
 // than its export record.
 func (c Claim) when() int64 {
-	return later(later(c.Since.Time, c.Admitted.Time), c.Created.Time).Unix()
+	return max(c.Since.Unix(), c.Admitted.Unix(), c.Created.Unix())
 }
 
 // valid reports whether the address of a claim is in a VIP CIDR of its member.
 func (v VIPs) valid(c Claim) bool {
-	at, _ := slices.BinarySearchFunc(v.Pools, c.Cluster, func(p Pool, id string) int { return cmp.Compare(p.Cluster, id) })
-	for _, p := range v.Pools[at:] {
-		if p.Cluster != c.Cluster || p.Prefix.Contains(c.IP) {
-			return p.Cluster == c.Cluster
-		}
-	}
-	return false
+	return slices.ContainsFunc(v.Pools, func(p Pool) bool { return p.Cluster == c.Cluster && p.Prefix.Contains(c.IP) })
 }
 
 // Foreign reports whether an address is in a VIP CIDR of a member that does not claim it.

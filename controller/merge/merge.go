@@ -49,13 +49,17 @@ func Merge(service types.NamespacedName, records []Record, o Options) Result {
 	m.mergePorts()
 	m.compareProperties()
 	m.vips = m.mergeVIP(broker.RecordName(service.Namespace, service.Name))
-	m.orderConflicts()
+	slices.SortFunc(m.conflicts, func(a, b Conflict) int {
+		return cmp.Compare(slices.Index(reasons, a.Reason), slices.Index(reasons, b.Reason))
+	})
 
 	r.Oldest, r.Conflicts, r.Selectors = m.oldest.Cluster, m.conflicts, m.oldest.Spec.ClusterSelectors
 	r.Rejected = append(r.Rejected, m.rejected...)
 	slices.SortFunc(r.Rejected, compareRejections)
-	if o.Mode.withholds() && slices.ContainsFunc(m.conflicts, func(c Conflict) bool { return c.unresolved }) {
-		m.withhold()
+	if o.Mode == First && slices.ContainsFunc(m.conflicts, func(c Conflict) bool { return c.unresolved }) {
+		for _, e := range m.all { // KEP-1645, first version, "Global Properties"
+			e.out = LeftOutConflict
+		}
 	} else {
 		r.Import = m.newImport(service)
 		r.PortNames = m.portNames()
@@ -72,7 +76,7 @@ func (m *merger) mergeTypes() {
 			continue
 		}
 		disagree++
-		if m.o.Mode.excludes() {
+		if m.o.Mode == Lighthouse {
 			e.out = LeftOutType
 		}
 	}
@@ -100,7 +104,8 @@ func (m *merger) mergeFamilies() {
 	}
 	var disagree int
 	for _, e := range m.all {
-		if e.out != LeftOutType && !e.hasAll(m.families) {
+		lacks := func(f corev1.IPFamily) bool { return !e.contains(f) }
+		if e.out != LeftOutType && slices.ContainsFunc(m.families, lacks) {
 			disagree++
 		}
 	}
@@ -134,23 +139,6 @@ func (m *merger) unreached() (sentences []string) {
 	return sentences
 }
 
-// unite appends to a what only b has.
-func unite(a, b []corev1.IPFamily) []corev1.IPFamily {
-	for _, f := range b {
-		if !slices.Contains(a, f) {
-			a = append(a, f)
-		}
-	}
-	return a
-}
-
-// withhold leaves everybody out (KEP-1645, first version, "Global Properties").
-func (m *merger) withhold() {
-	for _, e := range m.all {
-		e.out = LeftOutConflict
-	}
-}
-
 func (m *merger) newImport(service types.NamespacedName) *mcsv1beta1.ServiceImport {
 	spec := &m.oldest.Spec
 	imp := &mcsv1beta1.ServiceImport{
@@ -164,9 +152,9 @@ func (m *merger) newImport(service types.NamespacedName) *mcsv1beta1.ServiceImpo
 			Ports:                 m.importPorts(),
 			IPFamilies:            slices.Clone(m.families),
 			SessionAffinity:       cmp.Or(spec.SessionAffinity, corev1.ServiceAffinityNone),
-			SessionAffinityConfig: spec.SessionAffinityConfig.DeepCopy(),
-			InternalTrafficPolicy: clone(spec.InternalTrafficPolicy),
-			TrafficDistribution:   clone(spec.TrafficDistribution),
+			SessionAffinityConfig: spec.SessionAffinityConfig,
+			InternalTrafficPolicy: spec.InternalTrafficPolicy,
+			TrafficDistribution:   spec.TrafficDistribution,
 		},
 	}
 	for _, l := range spec.Labels {

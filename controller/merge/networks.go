@@ -3,9 +3,14 @@ package merge
 import (
 	"cmp"
 	"fmt"
+	"hash/fnv"
+	"math"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
@@ -26,19 +31,16 @@ type VIPNetworks struct {
 // ParseVIPNetworks returns the networks that the texts name, at most one of each IP family, and of a family that they
 // lack the default.
 func ParseVIPNetworks(texts []string) (VIPNetworks, error) {
-	n := DefaultVIPNetworks
-	for i, text := range texts {
+	n, given := DefaultVIPNetworks, make(map[bool]string) // by whether it is IPv4
+	for _, text := range texts {
 		p, err := broker.ParsePrefix(text)
 		if err != nil {
 			return n, err
 		}
-		if before := slices.IndexFunc(texts[:i], func(s string) bool {
-			q, err := broker.ParsePrefix(s)
-			return err == nil && q.Addr().Is4() == p.Addr().Is4()
-		}); before >= 0 {
-			return n, fmt.Errorf("%q after %s: want one network of each IP family", text, texts[before])
+		if before := given[p.Addr().Is4()]; before != "" {
+			return n, fmt.Errorf("%q after %s: want one network of each IP family", text, before)
 		}
-		n = n.With(p)
+		given[p.Addr().Is4()], n = text, n.With(p)
 	}
 	return n, nil
 }
@@ -63,16 +65,13 @@ func (n VIPNetworks) Of(a netip.Addr) netip.Prefix {
 
 // String returns the networks, separated by a comma.
 func (n VIPNetworks) String() string {
-	return strings.Join(networkTexts(n.IPv4, n.IPv6), ",")
-}
-
-func networkTexts(all ...netip.Prefix) (texts []string) {
-	for _, p := range all {
+	var texts []string
+	for _, p := range []netip.Prefix{n.IPv4, n.IPv6} {
 		if p.IsValid() {
 			texts = append(texts, p.String())
 		}
 	}
-	return texts
+	return strings.Join(texts, ",")
 }
 
 // Pools returns the VIP CIDRs of the members, sorted by cluster id, the first one first. Of two members whose networks
@@ -107,4 +106,62 @@ func (n VIPNetworks) contain(p netip.Prefix) bool {
 
 func contains(networks []netip.Prefix, a netip.Addr) bool {
 	return slices.ContainsFunc(networks, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
+// A Pool is a VIP CIDR: a network from which a member gives clusterset IPs to services.
+type Pool struct {
+	Cluster string
+	Prefix  netip.Prefix
+}
+
+// Choose returns a free address for a service: the one at a hash of its name, or the next free one. So a member that
+// lost its memory chooses the same address again. It returns false if all addresses are taken.
+func (p Pool) Choose(service types.NamespacedName, used map[netip.Addr]types.NamespacedName) (netip.Addr, bool) {
+	addr := p.preferred(service)
+	// No more than these are in the way, with the two ends: the next one is free. A pool with addresses that no service
+	// may have, such as a loopback network, counts as exhausted instead of being searched through.
+	for range len(used) + 3 {
+		if _, found := used[addr]; !found && p.usable(addr) {
+			return addr, true
+		}
+		if addr = addr.Next(); !p.Prefix.Contains(addr) {
+			addr = p.Prefix.Addr()
+		}
+	}
+	return netip.Addr{}, false
+}
+
+// Size returns the number of addresses that services may have, at most the largest int.
+func (p Pool) Size() int {
+	size := math.MaxInt
+	if bits := p.hostBits(); bits < strconv.IntSize-1 {
+		size = 1 << bits
+	}
+	if p.hasEnds() {
+		size -= 2
+	}
+	return size
+}
+
+func (p Pool) usable(a netip.Addr) bool {
+	return a.IsGlobalUnicast() && (!p.hasEnds() || a != p.Prefix.Addr() && p.Prefix.Contains(a.Next()))
+}
+
+func (p Pool) hostBits() int { return p.Prefix.Addr().BitLen() - p.Prefix.Bits() }
+
+// hasEnds reports whether the first and the last address mean the network and its broadcast to some data planes.
+func (p Pool) hasEnds() bool { return p.Prefix.Addr().Is4() && p.hostBits() > 1 }
+
+// preferred returns the address at a hash of the service's name.
+func (p Pool) preferred(service types.NamespacedName) netip.Addr {
+	h := fnv.New128a()
+	h.Write([]byte(service.String()))
+	addr, sum := p.Prefix.Addr().AsSlice(), h.Sum(nil)
+	for i := range addr {
+		// Of the octet, the bits that are the host's.
+		host := byte(0xff) >> min(max(p.Prefix.Bits()-8*i, 0), 8)
+		addr[i] |= sum[len(sum)-len(addr)+i] & host
+	}
+	a, _ := netip.AddrFromSlice(addr)
+	return a
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
@@ -20,7 +21,7 @@ func (m *merger) mergePorts() {
 		clash = m.unitePorts(e) || clash
 	}
 	union, merged := len(m.ports), "the union"
-	if m.o.Mode.intersects() {
+	if m.o.Mode == Lighthouse {
 		merged = m.keepCommonPorts(in)
 	}
 	disagree := m.comparePorts(in)
@@ -66,7 +67,7 @@ func match(older []unionPort, p v1alpha1.ServicePort) (at int, differs bool) {
 		if !samePort(older[at], p) {
 			return -1, true
 		}
-		return at, deref(older[at].AppProtocol) != deref(p.AppProtocol)
+		return at, ptr.Deref(older[at].AppProtocol, "") != ptr.Deref(p.AppProtocol, "")
 	}
 	at = slices.IndexFunc(older, func(u unionPort) bool { return samePort(u, p) })
 	return at, at >= 0
@@ -121,14 +122,14 @@ func (m *merger) comparePorts(in []*entry) int {
 }
 
 func equalPorts(a, b v1alpha1.ServicePort) bool {
-	return a.Name == b.Name && a.Protocol == b.Protocol && a.Port == b.Port && deref(a.AppProtocol) == deref(b.AppProtocol)
+	return a.Name == b.Name && a.Protocol == b.Protocol && a.Port == b.Port && ptr.Deref(a.AppProtocol, "") == ptr.Deref(b.AppProtocol, "")
 }
 
 func (m *merger) importPorts() []mcsv1beta1.ServicePort {
 	ports := make([]mcsv1beta1.ServicePort, 0, len(m.ports))
 	for _, u := range m.ports {
 		ports = append(ports, mcsv1beta1.ServicePort{
-			Name: u.Name, Protocol: u.Protocol, AppProtocol: clone(u.AppProtocol), Port: u.Port,
+			Name: u.Name, Protocol: u.Protocol, AppProtocol: u.AppProtocol, Port: u.Port,
 		})
 	}
 	return ports
@@ -165,7 +166,7 @@ func (m *merger) portMap(e *entry, names []string) []PortMapping {
 		}
 		mapping = append(mapping, PortMapping{
 			From: e.Spec.Ports[i].Name, To: names[at],
-			Protocol: m.ports[at].Protocol, AppProtocol: clone(m.ports[at].AppProtocol),
+			Protocol: m.ports[at].Protocol, AppProtocol: m.ports[at].AppProtocol,
 		})
 	}
 	return mapping
@@ -182,13 +183,6 @@ func (m *merger) portText() string {
 		text = append(text, fmt.Sprintf("%d more", more))
 	}
 	return strings.Join(text, ", ")
-}
-
-func deref(p *string) string {
-	if p == nil {
-		return ""
-	}
-	return *p
 }
 
 func join(families []corev1.IPFamily) string {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
@@ -25,8 +26,12 @@ var properties = []property{
 	{mcsv1beta1.ServiceExportReasonSessionAffinityConfigConflict, "session affinity config", affinityConfig},
 	{mcsv1beta1.ServiceExportReasonInternalTrafficPolicyConflict, "internal traffic policy", internalTrafficPolicy},
 	{mcsv1beta1.ServiceExportReasonTrafficDistributionConflict, "traffic distribution", trafficDistribution},
-	{mcsv1beta1.ServiceExportReasonLabelsConflict, "labels", labels},
-	{mcsv1beta1.ServiceExportReasonAnnotationsConflict, "annotations", annotations},
+	{mcsv1beta1.ServiceExportReasonLabelsConflict, "labels", func(s *v1alpha1.ExportedServiceSpec) string {
+		return pairs(s.Labels)
+	}},
+	{mcsv1beta1.ServiceExportReasonAnnotationsConflict, "annotations", func(s *v1alpha1.ExportedServiceSpec) string {
+		return pairs(s.Annotations)
+	}},
 	{ReasonClusterSelectors, "cluster selectors", clusterSelectors},
 }
 
@@ -73,7 +78,7 @@ func internalTrafficPolicy(s *v1alpha1.ExportedServiceSpec) string {
 }
 
 func trafficDistribution(s *v1alpha1.ExportedServiceSpec) string {
-	return cmp.Or(deref(s.TrafficDistribution), "none")
+	return cmp.Or(ptr.Deref(s.TrafficDistribution, ""), "none")
 }
 
 // clusterSelectors is the same text for lists with another order of properties. Other wordings of a requirement differ.
@@ -87,19 +92,11 @@ func clusterSelectors(s *v1alpha1.ExportedServiceSpec) string {
 // separator stands between the entries of a map in a property's text. No key contains it.
 const separator = "\x00"
 
-func labels(s *v1alpha1.ExportedServiceSpec) string {
-	text := make([]string, 0, len(s.Labels))
-	for _, l := range s.Labels {
-		text = append(text, l.Key+"="+l.Value)
-	}
-	slices.Sort(text)
-	return strings.Join(text, separator)
-}
-
-func annotations(s *v1alpha1.ExportedServiceSpec) string {
-	text := make([]string, 0, len(s.Annotations))
-	for _, a := range s.Annotations {
-		text = append(text, a.Key+"="+a.Value)
+func pairs[T v1alpha1.Label | v1alpha1.Annotation](list []T) string {
+	var text []string
+	for _, entry := range list {
+		pair := v1alpha1.Annotation(entry)
+		text = append(text, pair.Key+"="+pair.Value)
 	}
 	slices.Sort(text)
 	return strings.Join(text, separator)

@@ -37,11 +37,6 @@ type view struct {
 	records  []Record
 }
 
-// contains reports whether an export reaches the clusters of the view.
-func (v view) contains(cluster string) bool {
-	return slices.ContainsFunc(v.records, func(r Record) bool { return r.Cluster == cluster })
-}
-
 // views returns what members and exporting clusters see. properties are the ClusterProperties of all members by their
 // ids.
 func views(records []Record, properties map[string]map[string]string) []view {
@@ -81,7 +76,7 @@ func ConflictsOf(service types.NamespacedName, cluster string, records []Record,
 	var seenBy [][]string // the clusters of each conflict
 	reached := 0
 	for _, v := range views(records, properties) {
-		if !v.contains(cluster) {
+		if !slices.ContainsFunc(v.records, func(r Record) bool { return r.Cluster == cluster }) {
 			continue
 		}
 		reached += len(v.clusters)

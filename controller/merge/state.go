@@ -1,7 +1,6 @@
 package merge
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -15,7 +14,7 @@ import (
 
 // A merger is the state of one call of [Merge], which creates it, calls its steps in a fixed order, and drops it:
 //
-//	mergeTypes ──► mergeFamilies ──► mergePorts ──► compareProperties ──► mergeVIP ──► orderConflicts ──► newImport or withhold
+//	mergeTypes ──► mergeFamilies ──► mergePorts ──► compareProperties ──► mergeVIP ──► newImport
 //
 // Each step reads what the steps before it decided. It may leave an entry out (entry.out), which later steps then pass
 // over (in), and it notes disagreements by the method conflict. The records themselves never change, and a merger sees
@@ -30,20 +29,6 @@ type merger struct {
 	usesVIPs  bool // the service has clusterset IPs, or waits for them
 	conflicts []Conflict
 	rejected  []Rejection // of parts of a record, while the record counts
-}
-
-// An entry is a record that counts, and what became of it.
-type entry struct {
-	Record
-	when   moment
-	out    LeftOut
-	serves []int // for each port of the record, its index in the union, or -1
-}
-
-func (e *entry) contains(f corev1.IPFamily) bool { return slices.Contains(e.Spec.IPFamilies, f) }
-
-func (e *entry) hasAll(families []corev1.IPFamily) bool {
-	return !slices.ContainsFunc(families, func(f corev1.IPFamily) bool { return !e.contains(f) })
 }
 
 // in returns the entries that are not left out, oldest first. There is always one, the oldest.
@@ -93,7 +78,7 @@ func (m *merger) conflict(f finding) {
 	fmt.Fprintf(&b, "Conflicting %s. ", f.what)
 	using := fmt.Sprintf("%q", shorten.Text(f.using, maxUsing))
 	switch {
-	case m.o.Mode.withholds() && f.unresolved:
+	case m.o.Mode == First && f.unresolved:
 		fmt.Fprintf(&b, "Service withheld, not using %s", using)
 	case f.merged != "":
 		fmt.Fprintf(&b, "Using %s %s, by precedence", f.merged, using)
@@ -124,16 +109,9 @@ func list(names []string) string {
 	return strings.Join(text, ", ")
 }
 
-func (m *merger) orderConflicts() {
-	slices.SortFunc(m.conflicts, func(a, b Conflict) int {
-		return cmp.Compare(slices.Index(reasons, a.Reason), slices.Index(reasons, b.Reason))
-	})
-}
-
-func clone[T any](p *T) *T {
-	if p == nil {
-		return nil
-	}
-	v := *p
-	return &v
+// unite returns a, followed by those of b that a lacks.
+func unite(a, b []corev1.IPFamily) []corev1.IPFamily {
+	return slices.Concat(a, slices.DeleteFunc(slices.Clone(b), func(f corev1.IPFamily) bool {
+		return slices.Contains(a, f)
+	}))
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -26,12 +27,13 @@ func (m *merger) mergeVIP(object string) (vips []Address) {
 			Cluster: a.Cluster, Object: object, Reason: AlienVIP, Detail: fmt.Sprintf("clusterset IP %q: want %s", a.IP, want),
 		})
 	}
-	for _, v4 := range []bool{true, false} {
-		if a, ok := counts.address(v4, wantsVIP(m.oldest)); ok {
+	for _, f := range unite(m.families, []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}) {
+		// An import that has addresses of another family alone keeps them.
+		a, ok := counts.address(f == corev1.IPv4Protocol, wantsVIP(m.oldest))
+		if ok && (len(vips) == 0 || slices.Contains(m.families, f)) {
 			vips = append(vips, a)
 		}
 	}
-	vips = m.ofFamilies(vips)
 	m.usesVIPs = len(vips) > 0 || wantsVIP(m.oldest)
 	var disagree int
 	for _, e := range m.in() {
@@ -50,23 +52,6 @@ func (m *merger) mergeVIP(object string) (vips []Address) {
 		m.conflict(finding{reason: ReasonClusterSetIP, what: "clusterset IP", using: text, disagree: disagree})
 	}
 	return vips
-}
-
-// ofFamilies returns the addresses of the families of the import, in their order. An import that has addresses of the
-// other family alone keeps them.
-func (m *merger) ofFamilies(vips []Address) []Address {
-	var all []Address
-	for _, f := range m.families {
-		for _, a := range vips {
-			if broker.FamilyOf(a.IP) == f {
-				all = append(all, a)
-			}
-		}
-	}
-	if len(all) == 0 {
-		return vips
-	}
-	return all
 }
 
 func addresses(vips []Address) []string {
