@@ -1,11 +1,9 @@
 package desired
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"maps"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -73,7 +71,7 @@ func (c *Changes) diffImport(desired, existing *mcsv1beta1.ServiceImport) {
 	case desired == nil:
 		c.Delete.Import = existing.DeepCopy()
 	default:
-		if !sameOwnedMeta(desired, existing) || !bytes.Equal(encode(desired.Spec), encode(existing.Spec)) {
+		if !sameOwnedMeta(desired, existing) || !equality.Semantic.DeepEqual(desired.Spec, existing.Spec) {
 			c.Update.Import = desired.DeepCopy()
 			follow(c.Update.Import, existing)
 		}
@@ -198,13 +196,11 @@ func defaulted(spec *corev1.ServiceSpec) *corev1.ServiceSpec {
 	s.SessionAffinity = cmp.Or(s.SessionAffinity, corev1.ServiceAffinityNone)
 	if c := s.SessionAffinityConfig; s.SessionAffinity == corev1.ServiceAffinityClientIP &&
 		(c == nil || c.ClientIP == nil || c.ClientIP.TimeoutSeconds == nil) {
-		timeout := corev1.DefaultClientIPServiceAffinitySeconds
-		s.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &timeout}}
+		s.SessionAffinityConfig = &corev1.SessionAffinityConfig{
+			ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: new(corev1.DefaultClientIPServiceAffinitySeconds)},
+		}
 	}
-	if s.InternalTrafficPolicy == nil {
-		cluster := corev1.ServiceInternalTrafficPolicyCluster
-		s.InternalTrafficPolicy = &cluster
-	}
+	s.InternalTrafficPolicy = cmp.Or(s.InternalTrafficPolicy, new(corev1.ServiceInternalTrafficPolicyCluster))
 	return s
 }
 
@@ -254,12 +250,8 @@ func sameSlice(desired, existing *discoveryv1.EndpointSlice) bool {
 	return sameKeys(desired.Labels, existing.Labels, sliceLabels) &&
 		sameKeys(desired.Annotations, existing.Annotations, sliceAnnotations) &&
 		sameSource(desired.Annotations[broker.AnnotationSource], existing.Annotations[broker.AnnotationSource]) &&
-		slices.EqualFunc(desired.Ports, existing.Ports, func(a,
-			b discoveryv1.EndpointPort) bool {
-			return reflect.DeepEqual(a, b)
-		}) &&
-		slices.EqualFunc(desired.Endpoints, existing.Endpoints,
-			func(a, b discoveryv1.Endpoint) bool { return reflect.DeepEqual(a, b) })
+		equality.Semantic.DeepEqual(desired.Ports, existing.Ports) &&
+		equality.Semantic.DeepEqual(desired.Endpoints, existing.Endpoints)
 }
 
 // sameSource compares notes without the stamp, their last word: a higher stamp alone causes no write.
@@ -334,12 +326,4 @@ func follow(update, existing metav1.Object) {
 
 func (c *Changes) foreign(kind string, o metav1.Object) {
 	c.Foreign = append(c.Foreign, kind+" "+o.GetNamespace()+"/"+o.GetName())
-}
-
-func encode(v any) []byte {
-	text, err := json.Marshal(v)
-	if err != nil {
-		return nil // a time of a year that RFC 3339 cannot say
-	}
-	return text
 }

@@ -13,30 +13,38 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker"
 )
 
-// A served is a port of one IP family, by its name in the import. The name is "" for a slice without ports.
-type served struct {
-	family   discoveryv1.AddressType
-	protocol corev1.Protocol
-	port     string
+// A Port is one of a slice, for its IP family: proxies balance each by itself. The zero value stands for all of them.
+type Port struct {
+	Name     string
+	Protocol corev1.Protocol
+	Family   discoveryv1.AddressType
+}
+
+// PortOf returns the port of a slice that one of its entries is.
+func PortOf(e *discoveryv1.EndpointSlice, p discoveryv1.EndpointPort) Port {
+	return Port{ptr.Deref(p.Name, ""), ptr.Deref(p.Protocol, corev1.ProtocolTCP), e.AddressType}
+}
+
+// HasPort reports whether a slice has a port.
+func HasPort(e *discoveryv1.EndpointSlice, port Port) bool {
+	return slices.ContainsFunc(e.Ports, func(p discoveryv1.EndpointPort) bool { return PortOf(e, p) == port })
 }
 
 // LastResort drops from last resorts the endpoints that are not ready, and each port and IP family that another slice
 // serves with a ready endpoint. The slices beside count as others. The given slices do not change.
 func LastResort(sources []Source, imported, further []*discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
 	last := func(s *discoveryv1.EndpointSlice) bool {
-		at := slices.IndexFunc(sources, func(
-			src Source) bool {
-			return src.Cluster == s.Labels[mcsv1beta1.LabelSourceCluster]
+		return slices.ContainsFunc(sources, func(src Source) bool {
+			return src.Cluster == s.Labels[mcsv1beta1.LabelSourceCluster] && src.LastResort > StampOf(s)
 		})
-		return at >= 0 && sources[at].LastResort > StampOf(s)
 	}
 	if !slices.ContainsFunc(imported, last) {
 		return imported
 	}
-	others := make(map[served]bool)
+	others := make(map[Port]bool)
+	ready := func(e discoveryv1.Endpoint) bool { return broker.IsReady(e.Conditions) }
 	for _, s := range slices.Concat(imported, further) {
-		if ready := func(e discoveryv1.Endpoint) bool { return broker.IsReady(e.Conditions) }; !last(s) &&
-			slices.ContainsFunc(s.Endpoints, ready) {
+		if !last(s) && slices.ContainsFunc(s.Endpoints, ready) {
 			for _, p := range servedBy(s) {
 				others[p] = true
 			}
@@ -55,7 +63,7 @@ func LastResort(sources []Source, imported, further []*discoveryv1.EndpointSlice
 }
 
 // needed returns the part of a last resort that no other slice replaces, or nil.
-func needed(s *discoveryv1.EndpointSlice, others map[served]bool) *discoveryv1.EndpointSlice {
+func needed(s *discoveryv1.EndpointSlice, others map[Port]bool) *discoveryv1.EndpointSlice {
 	s = s.DeepCopy()
 	s.Endpoints = slices.DeleteFunc(s.Endpoints, func(e discoveryv1.Endpoint) bool {
 		return !broker.IsReady(e.Conditions)
@@ -73,17 +81,13 @@ func needed(s *discoveryv1.EndpointSlice, others map[served]bool) *discoveryv1.E
 	return s
 }
 
-// servedBy lists the ports of a slice.
-func servedBy(s *discoveryv1.EndpointSlice) (all []served) {
-	for _, p := range s.Ports {
-		current := served{family: s.AddressType, port: ptr.Deref(p.Name, "")}
-		if p.Protocol != nil {
-			current.protocol = *p.Protocol
-		}
-		all = append(all, current)
+// servedBy lists the ports of a slice; without ports one that has only the family.
+func servedBy(s *discoveryv1.EndpointSlice) (all []Port) {
+	if len(s.Ports) == 0 {
+		return []Port{{Family: s.AddressType}}
 	}
-	if len(all) == 0 {
-		all = append(all, served{family: s.AddressType})
+	for _, p := range s.Ports {
+		all = append(all, PortOf(s, p))
 	}
 	return all
 }

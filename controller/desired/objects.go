@@ -84,9 +84,7 @@ func Of(r merge.Result, c Cluster) (Objects, []merge.Rejection) {
 	if len(o.Slices) > 0 {
 		o.Import.Status.EndpointSliceObjects = mcsv1beta1.EndpointSliceObjectsPresent
 	}
-	for i := range c.Conditions {
-		o.Import.Status.Conditions = append(o.Import.Status.Conditions, *c.Conditions[i].DeepCopy())
-	}
+	o.Import.Status.Conditions = slices.Clone(c.Conditions)
 	return o, rejected
 }
 
@@ -97,7 +95,7 @@ func service(r merge.Result, c Cluster) *corev1.Service {
 	if !r.HasService() || len(families) == 0 {
 		return nil
 	}
-	spec := &r.Import.Spec
+	spec := r.Import.Spec.DeepCopy()
 	s := &corev1.Service{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Service"},
 		ObjectMeta: metav1.ObjectMeta{
@@ -109,14 +107,14 @@ func service(r merge.Result, c Cluster) *corev1.Service {
 			IPFamilies:            families,
 			IPFamilyPolicy:        policyOf(families),
 			SessionAffinity:       spec.SessionAffinity,
-			SessionAffinityConfig: spec.SessionAffinityConfig.DeepCopy(),
-			InternalTrafficPolicy: clone(spec.InternalTrafficPolicy),
-			TrafficDistribution:   clone(spec.TrafficDistribution),
+			SessionAffinityConfig: spec.SessionAffinityConfig,
+			InternalTrafficPolicy: spec.InternalTrafficPolicy,
+			TrafficDistribution:   spec.TrafficDistribution,
 		},
 	}
 	for i, p := range spec.Ports {
 		s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{
-			Name: r.PortNames[i], Protocol: p.Protocol, AppProtocol: clone(p.AppProtocol), Port: p.Port,
+			Name: r.PortNames[i], Protocol: p.Protocol, AppProtocol: p.AppProtocol, Port: p.Port,
 		})
 	}
 	if r.Routed() {
@@ -128,14 +126,13 @@ func service(r merge.Result, c Cluster) *corev1.Service {
 // route makes a Service carry clusterset IPs as addresses of a load balancer, which proxies answer for on every node.
 // No controller of a cloud takes it, as it is of our class, and it needs no ports of nodes.
 func route(s *corev1.Service, ips []string) {
-	no, class, mode := false, broker.VIPClass, corev1.LoadBalancerIPModeVIP
-	s.Spec.Type, s.Spec.LoadBalancerClass = corev1.ServiceTypeLoadBalancer, &class
-	s.Spec.AllocateLoadBalancerNodePorts = &no
+	s.Spec.Type, s.Spec.LoadBalancerClass = corev1.ServiceTypeLoadBalancer, new(broker.VIPClass)
+	s.Spec.AllocateLoadBalancerNodePorts = new(false)
 	s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyCluster
 	for _, ip := range ips {
 		if addr, err := netip.ParseAddr(ip); err == nil && slices.Contains(s.Spec.IPFamilies, broker.FamilyOf(addr)) {
 			s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress,
-				corev1.LoadBalancerIngress{IP: ip, IPMode: &mode})
+				corev1.LoadBalancerIngress{IP: ip, IPMode: new(corev1.LoadBalancerIPModeVIP)})
 		}
 	}
 }
@@ -149,9 +146,8 @@ func Unrouted(s *corev1.Service) *corev1.Service {
 }
 
 func policyOf(families []corev1.IPFamily) *corev1.IPFamilyPolicy {
-	policy := corev1.IPFamilyPolicySingleStack
 	if len(families) > 1 {
-		policy = corev1.IPFamilyPolicyRequireDualStack
+		return new(corev1.IPFamilyPolicyRequireDualStack)
 	}
-	return &policy
+	return new(corev1.IPFamilyPolicySingleStack)
 }

@@ -83,3 +83,11 @@ func changes(desired, existing map[string]string, keys []string) map[string]*str
 	}
 	return changed
 }
+
+func encode(v any) []byte {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return nil // a time of a year that RFC 3339 cannot say
+	}
+	return text
+}

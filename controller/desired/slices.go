@@ -19,6 +19,12 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
+// DerivedName is the name of the Service that is derived from an import.
+func DerivedName(namespace, name string) string { return "derived-" + broker.Hash(16, namespace, name) }
+
+// importedPrefix starts the name of an imported slice.
+const importedPrefix = "imported-"
+
 // A Source is the slices of one member, with the state of that member.
 type Source struct {
 	Cluster string
@@ -189,14 +195,11 @@ func (im *importer) labels(s *discoveryv1.EndpointSlice) map[string]string {
 func (im *importer) ports(ports []discoveryv1.EndpointPort) []discoveryv1.EndpointPort {
 	var imported []discoveryv1.EndpointPort
 	for _, p := range ports {
-		protocol := corev1.ProtocolTCP
-		if p.Protocol != nil {
-			protocol = *p.Protocol
-		}
+		protocol := ptr.Deref(p.Protocol, corev1.ProtocolTCP)
 		at := slices.IndexFunc(im.member.Ports, func(m merge.PortMapping) bool {
 			return m.From == ptr.Deref(p.Name, "") && m.Protocol == protocol
 		})
-		if at < 0 || p.Port == nil || *p.Port < 1 || *p.Port > 65535 {
+		if port := ptr.Deref(p.Port, 0); at < 0 || port < 1 || port > 65535 {
 			continue
 		}
 		m := im.member.Ports[at]
@@ -204,9 +207,8 @@ func (im *importer) ports(ports []discoveryv1.EndpointPort) []discoveryv1.Endpoi
 		if slices.ContainsFunc(imported, named) { // the API server rejects a second port of a name
 			continue
 		}
-		imported = append(imported, discoveryv1.EndpointPort{
-			Name: &m.To, Protocol: &protocol, Port: clone(p.Port), AppProtocol: clone(m.AppProtocol),
-		})
+		port := discoveryv1.EndpointPort{Name: &m.To, Protocol: &protocol, Port: p.Port, AppProtocol: m.AppProtocol}
+		imported = append(imported, *port.DeepCopy())
 	}
 	return imported
 }
@@ -214,20 +216,22 @@ func (im *importer) ports(ports []discoveryv1.EndpointPort) []discoveryv1.Endpoi
 func (im *importer) endpoints(s *discoveryv1.EndpointSlice) []discoveryv1.Endpoint {
 	var imported []discoveryv1.Endpoint
 	for i := range s.Endpoints {
-		from := &s.Endpoints[i]
-		to := discoveryv1.Endpoint{Addresses: im.addresses(s, from.Addresses), Conditions: *from.Conditions.DeepCopy()}
-		if len(to.Addresses) == 0 {
+		from, addresses := &s.Endpoints[i], im.addresses(s, s.Endpoints[i].Addresses)
+		if len(addresses) == 0 {
 			continue
 		}
-		if h := from.Hostname; h != nil && broker.IsLabel(*h) {
-			to.Hostname = clone(h)
+		to := discoveryv1.Endpoint{Conditions: from.Conditions}
+		if broker.IsLabel(ptr.Deref(from.Hostname, "")) {
+			to.Hostname = from.Hostname
 		}
-		if z := from.Zone; z != nil && *z != "" && broker.IsLabelValue(*z) {
-			to.Zone = clone(z)
+		if zone := ptr.Deref(from.Zone, ""); zone != "" && broker.IsLabelValue(zone) {
+			to.Zone = from.Zone
 		}
-		if n := from.NodeName; n != nil && im.src.Local {
-			to.NodeName = clone(n)
+		if im.src.Local {
+			to.NodeName = from.NodeName
 		}
+		to = *to.DeepCopy()
+		to.Addresses = addresses
 		imported = append(imported, to)
 	}
 	return imported
@@ -267,12 +271,4 @@ func (im *importer) accept(family discoveryv1.AddressType, addr netip.Addr) (mer
 		return merge.AlienCIDR, fmt.Errorf("address %s: want one in a network that its member declared", addr)
 	}
 	return "", nil
-}
-
-func clone[T any](p *T) *T {
-	if p == nil {
-		return nil
-	}
-	v := *p
-	return &v
 }
