@@ -208,9 +208,7 @@ func defaulted(spec *corev1.ServiceSpec) *corev1.ServiceSpec {
 func (c *Changes) diffSlices(desired, existing []*discoveryv1.EndpointSlice) {
 	byName := make(map[string]*discoveryv1.EndpointSlice, len(existing))
 	for _, e := range existing {
-		if e != nil {
-			byName[e.Name] = e
-		}
+		byName[e.Name] = e
 	}
 	for _, d := range desired {
 		e := byName[d.Name]

@@ -120,7 +120,7 @@ func TestDiff(t *testing.T) {
 		{name: "a slice too many", desired: desiredOf(t, b), existing: func(o *Objects) {
 			more := o.Slices[0].DeepCopy()
 			more.Name = "imported-more"
-			o.Slices = append(o.Slices, more, nil)
+			o.Slices = append(o.Slices, more)
 		}, want: "+ ~ -e"},
 		{name: "derived Service with a selector", desired: desiredOf(t, b),
 			existing: func(o *Objects) { o.Service.Spec.Selector = map[string]string{"a": "b"} }, want: "+ ~s -"},

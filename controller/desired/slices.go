@@ -5,7 +5,6 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -28,7 +27,8 @@ const importedPrefix = "imported-"
 // A Source is the slices of one member, with the state of that member.
 type Source struct {
 	Cluster string
-	// Slices are those on the broker, or for the importing cluster itself those that its exporter makes.
+	// Slices are those on the broker, or for the importing cluster itself those that its exporter makes. Their names are
+	// valid, and agree with their labels.
 	Slices []*discoveryv1.EndpointSlice
 	// Kept are imported slices that stay, since the broker lacks their sources.
 	Kept []*discoveryv1.EndpointSlice
@@ -61,19 +61,11 @@ func Slices(r merge.Result, src Source) ([]*discoveryv1.EndpointSlice, []merge.R
 	var imported []*discoveryv1.EndpointSlice
 	names := make(map[string]bool, len(src.Slices))
 	for _, s := range src.Slices {
-		if s == nil {
+		if err := checkBounds(s); err != nil {
+			im.reject(s, merge.BadSlice, err)
 			continue
 		}
-		if reason, err := im.check(s); err != nil {
-			im.reject(s, reason, err)
-			continue
-		}
-		i := im.slice(s)
-		switch {
-		case i == nil:
-		case names[i.Name]:
-			im.reject(s, merge.Duplicate, fmt.Errorf("slice %.80q: want it once", s.Name))
-		default:
+		if i := im.slice(s); i != nil {
 			names[i.Name] = true
 			imported = append(imported, i)
 		}
@@ -106,32 +98,22 @@ func (im *importer) reject(s *discoveryv1.EndpointSlice, reason merge.Reason, er
 	im.rejected = append(im.rejected, r)
 }
 
-// check rejects a whole slice: its names do not agree with each other, or it is out of bounds.
-func (im *importer) check(s *discoveryv1.EndpointSlice) (merge.Reason, error) {
-	service := im.Import
-	hash, ok := strings.CutPrefix(s.Name, broker.RecordName(service.Namespace, service.Name)+".")
+// checkBounds returns why a whole slice is rejected.
+func checkBounds(s *discoveryv1.EndpointSlice) error {
 	switch {
-	case !ok || !broker.IsSliceHash(hash):
-		return merge.BadName, fmt.Errorf("slice %.80q: want <name>.<namespace>.<hash> of its service", s.Name)
-	case s.Labels[mcsv1beta1.LabelServiceName] != service.Name:
-		return merge.BadName, fmt.Errorf("service %.80q: want %s", s.Labels[mcsv1beta1.LabelServiceName], service.Name)
-	case s.Labels[broker.LabelSourceNamespace] != service.Namespace:
-		return merge.BadName, fmt.Errorf("namespace %.80q: want %s", s.Labels[broker.LabelSourceNamespace], service.Namespace)
-	case s.Labels[mcsv1beta1.LabelSourceCluster] != im.src.Cluster:
-		return merge.BadName, fmt.Errorf("cluster %.80q: want %s", s.Labels[mcsv1beta1.LabelSourceCluster], im.src.Cluster)
 	case s.AddressType != discoveryv1.AddressTypeIPv4 && s.AddressType != discoveryv1.AddressTypeIPv6:
-		return merge.BadSlice, fmt.Errorf("address type %.80q: want IPv4 or IPv6", s.AddressType)
+		return fmt.Errorf("address type %.80q: want IPv4 or IPv6", s.AddressType)
 	case len(s.Endpoints) > broker.MaxEndpoints:
-		return merge.BadSlice, fmt.Errorf("%d endpoints: want at most %d", len(s.Endpoints), broker.MaxEndpoints)
+		return fmt.Errorf("%d endpoints: want at most %d", len(s.Endpoints), broker.MaxEndpoints)
 	case len(s.Ports) > broker.MaxPorts:
-		return merge.BadSlice, fmt.Errorf("%d ports: want at most %d", len(s.Ports), broker.MaxPorts)
+		return fmt.Errorf("%d ports: want at most %d", len(s.Ports), broker.MaxPorts)
 	}
 	for i := range s.Endpoints {
 		if n := len(s.Endpoints[i].Addresses); n > broker.MaxAddresses {
-			return merge.BadSlice, fmt.Errorf("%d addresses of one endpoint: want at most %d", n, broker.MaxAddresses)
+			return fmt.Errorf("%d addresses of one endpoint: want at most %d", n, broker.MaxAddresses)
 		}
 	}
-	return "", nil
+	return nil
 }
 
 // slice returns the imported form of s, or nil if nothing in it counts.

@@ -183,25 +183,6 @@ func TestSlices(t *testing.T) {
 		}), want: "none"},
 		{name: "FQDN", slice: spoiled(func(s *discoveryv1.EndpointSlice) { s.AddressType = discoveryv1.AddressTypeFQDN }),
 			want: "none", rejected: "slice"},
-		{name: "another service's name", slice: spoiled(func(s *discoveryv1.EndpointSlice) {
-			s.Name = broker.SliceName(
-				"shop", "web", "x")
-		}), want: "none", rejected: "name"},
-		{name: "a name without a hash", slice: spoiled(func(s *discoveryv1.EndpointSlice) { s.Name = "db.shop.x" }),
-			want: "none", rejected: "name"},
-		{name: "another service's label", slice: spoiled(func(
-			s *discoveryv1.EndpointSlice) {
-			s.Labels[mcsv1beta1.LabelServiceName] = "web"
-		}), want: "none", rejected: "name"},
-		{name: "spoofed source-cluster", slice: spoiled(func(
-			s *discoveryv1.EndpointSlice) {
-			s.Labels[mcsv1beta1.LabelSourceCluster] = "a"
-		}), want: "none", rejected: "name"},
-		{name: "someone else's namespace", slice: spoiled(func(
-			s *discoveryv1.EndpointSlice) {
-			s.Labels[broker.LabelSourceNamespace] = "kube-system"
-		}), want: "none",
-			rejected: "name"},
 		{name: "1,001 endpoints", slice: source([]string{"http"}, many...), want: "none", rejected: "slice"},
 		{name: "1,000 endpoints", slice: source([]string{"http"}, many[:1000]...), want: "[http] " + fmt.Sprint(many[:1000])},
 		{name: "101 ports", slice: source(slices.Repeat([]string{"http"}, 101), "10.1.0.1"), want: "none", rejected: "slice"},
