@@ -1,8 +1,6 @@
 package queue
 
-import (
-	"k8s.io/apimachinery/pkg/types"
-)
+import "k8s.io/apimachinery/pkg/types"
 
 // A Priority decides which queued keys are handed out first.
 type Priority uint8
@@ -21,21 +19,16 @@ const backlogTurn = 8
 // changed them, and in turns of their namespaces. A key that is raised, or that another member changes, too, is in
 // several lists, where Pop skips it once it was handed out. The workqueue's lock guards it.
 type priorities struct {
-	of    func(types.NamespacedName) (Priority, []string)
-	lists [none]line
-	in    map[types.NamespacedName]Priority // the list that counts, for each key
-
+	causes func(types.NamespacedName) (Priority, []string)
+	lists  [none]line
+	queued map[types.NamespacedName]Priority // the list that counts, for each key
 	popped int
-}
-
-func newPriorities(part func(types.NamespacedName) (Priority, []string)) *priorities {
-	return &priorities{of: part, in: make(map[types.NamespacedName]Priority)}
 }
 
 // Push implements [workqueue.Queue].
 func (p *priorities) Push(key types.NamespacedName) {
-	to, members := p.of(key)
-	p.in[key] = to
+	to, members := p.causes(key)
+	p.queued[key] = to
 	for _, m := range members {
 		p.lists[to].push(key, m, key.Namespace)
 	}
@@ -43,13 +36,13 @@ func (p *priorities) Push(key types.NamespacedName) {
 
 // Touch implements [workqueue.Queue]: it raises the priority of a key, or adds members.
 func (p *priorities) Touch(key types.NamespacedName) {
-	if to, _ := p.of(key); to <= p.in[key] {
+	if to, _ := p.causes(key); to <= p.queued[key] {
 		p.Push(key)
 	}
 }
 
 // Len implements [workqueue.Queue].
-func (p *priorities) Len() int { return len(p.in) }
+func (p *priorities) Len() int { return len(p.queued) }
 
 // Pop implements [workqueue.Queue].
 func (p *priorities) Pop() types.NamespacedName {
@@ -61,8 +54,8 @@ func (p *priorities) Pop() types.NamespacedName {
 		priority := (first + i) % none
 		for list := &p.lists[priority]; !list.empty(); {
 			key := list.pop()
-			if at, ok := p.in[key]; ok && at == priority {
-				delete(p.in, key)
+			if at, ok := p.queued[key]; ok && at == priority {
+				delete(p.queued, key)
 				return key
 			}
 		}

@@ -34,15 +34,13 @@ func TestTurns(t *testing.T) {
 			"many/0 many/1 many/2 many/3 many/4 many/5 many/6 shop/a many/7 many/8"},
 	} {
 		of := make(map[types.NamespacedName]event)
-		p := newPriorities(func(key types.NamespacedName) (Priority, []string) {
-			return of[key].priority,
-				[]string{of[key].member}
-		})
+		p := &priorities{queued: make(map[types.NamespacedName]Priority)}
+		p.causes = func(key types.NamespacedName) (Priority, []string) { return of[key].priority, []string{of[key].member} }
 		add := func(text string, e event) {
 			namespace, name, _ := strings.Cut(text, "/")
 			key := types.NamespacedName{Namespace: namespace, Name: name}
 			of[key] = e
-			if _, queued := p.in[key]; queued {
+			if _, queued := p.queued[key]; queued {
 				p.Touch(key)
 			} else {
 				p.Push(key)

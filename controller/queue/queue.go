@@ -8,15 +8,14 @@ package queue
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"math/rand/v2"
 	"runtime/debug"
 	"slices"
 	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/clusterset-dns/clusterset/api/logging"
@@ -39,9 +38,6 @@ const (
 	maxLogged  = 10   // different failures
 	maxCompare = 1024 // characters by which two failures differ
 )
-
-// errPanic is the failure of work that panicked.
-var errPanic = errors.New("panic")
 
 // A Config names a queue and what observes it.
 type Config struct {
@@ -101,11 +97,12 @@ const (
 type entry struct {
 	key      types.NamespacedName
 	state    state
-	priority Priority  // of the next run; unset if not added since it was handed out
-	ran      time.Time // when it was last handed out
-	as       Priority  // priority of that run
-	members  []string  // that caused the changes for the next run
-	were     []string  // that caused the changes for that run
+	priority Priority // of the next run; unset if not added since it was handed out
+	members  []string // that caused the changes for the next run
+
+	started      time.Time // of the last run
+	lastPriority Priority  // of that run
+	lastMembers  []string  // that caused the changes for that run
 
 	timer *time.Timer // fires at when; nil until first needed
 	when  time.Time   // when a waiting key is due, or a resting one is forgotten
@@ -127,8 +124,9 @@ func New(cfg Config) *Queue {
 		keys:    make(map[types.NamespacedName]*entry),
 	}
 	q.logged.Limit = maxLogged
-	q.ready = workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[types.NamespacedName]{Queue: newPriorities(
-		q.priority)})
+	q.ready = workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[types.NamespacedName]{
+		Queue: &priorities{causes: q.causes, queued: make(map[types.NamespacedName]Priority)},
+	})
 	return q
 }
 
@@ -191,7 +189,10 @@ func (q *Queue) add(e *entry, member string, p Priority, now time.Time) {
 	if p < e.priority {
 		e.members = nil // of its earlier line: the run is for all reasons
 	}
-	raised := e.causedBy(member) || p < e.priority
+	raised := p < e.priority || !slices.Contains(e.members, member)
+	if !slices.Contains(e.members, member) {
+		e.members = append(e.members, member)
+	}
 	e.priority = min(e.priority, p)
 	switch e.state {
 	case running: // finish sees the event
@@ -209,24 +210,11 @@ func (q *Queue) add(e *entry, member string, p Priority, now time.Time) {
 	}
 }
 
-// causedBy adds a member to those that caused the next run. It reports whether it is new.
-func (e *entry) causedBy(member string) bool {
-	if slices.Contains(e.members, member) {
-		return false
-	}
-	e.members = append(e.members, member)
-	return true
-}
-
 // AddAfter runs key after d, or earlier if an event comes first. It counts for the next run only.
 func (q *Queue) AddAfter(key types.NamespacedName, d time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.addAfter(q.entry(key), d)
-}
-
-func (q *Queue) addAfter(e *entry, d time.Duration) {
-	at := time.Now().Add(d)
+	e, at := q.entry(key), time.Now().Add(d)
 	if e.priority == none {
 		e.priority = Live
 	}
@@ -283,43 +271,35 @@ func (q *Queue) next(ctx context.Context, do Work) bool {
 	if ended {
 		return false
 	}
-	if !q.start(ctx, key) {
-		return true
+	if q.start(ctx, key) {
+		q.finish(key, q.try(ctx, key, do) != nil)
 	}
-	err := q.try(ctx, key, do)
-	q.report(ctx, key, err)
-	q.finish(key, err != nil)
 	return true
 }
 
-// try runs the work and returns a panic as an error. It logs the panic once, as only here its stack is known.
+// try runs the work and returns a panic as an error. It counts a failure, and logs it if it differs from the key's last
+// one; a panic with its stack.
 func (q *Queue) try(ctx context.Context, key types.NamespacedName, do Work) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, itemTimeout)
+	limited, cancel := context.WithTimeout(ctx, itemTimeout)
 	defer cancel()
 	defer func() {
-		if p := recover(); p != nil {
+		p, stack := recover(), ""
+		switch {
+		case p != nil:
 			q.cfg.Panicked()
-			err = fmt.Errorf("%w: %v", errPanic, p)
-			if q.logged.Changed(key, fmt.Sprintf("%.*s", maxCompare, err)) {
-				q.cfg.Log.Errorf("%s: service %s: %v\n%s", q.cfg.Name, key, err, debug.Stack())
-			}
+			err, stack = fmt.Errorf("panic: %v", p), "\n"+string(debug.Stack())
+		case err == nil:
+			q.logged.Clear(key)
+			return
+		case ctx.Err() != nil, q.cfg.Expected(err):
+			return
+		}
+		q.cfg.Failed()
+		if q.logged.Changed(key, fmt.Sprintf("%.*s", maxCompare, err)) {
+			q.cfg.Log.Errorf("%s: service %s: %v%s", q.cfg.Name, key, err, stack)
 		}
 	}()
-	return do(ctx, key)
-}
-
-// report counts a failure, and logs it if it differs from the key's last one.
-func (q *Queue) report(ctx context.Context, key types.NamespacedName, err error) {
-	switch {
-	case err == nil:
-		q.logged.Clear(key)
-	case ctx.Err() != nil, q.cfg.Expected(err):
-	default:
-		q.cfg.Failed()
-		if !errors.Is(err, errPanic) && q.logged.Changed(key, fmt.Sprintf("%.*s", maxCompare, err)) {
-			q.cfg.Log.Errorf("%s: service %s: %v", q.cfg.Name, key, err)
-		}
-	}
+	return do(limited, key)
 }
 
 // start moves a key from queued to running. It reports false, and gives the key back, when ctx has ended and for a key
@@ -332,12 +312,12 @@ func (q *Queue) start(ctx context.Context, key types.NamespacedName) bool {
 		q.ready.Done(key)
 		return false
 	}
-	e.state, e.ran = running, time.Now()
+	e.state, e.started = running, time.Now()
 	if _, ok := q.awaited[key]; ok {
 		q.awaited[key] = true
 	}
-	e.first, e.last, e.urgent, e.as, e.priority = time.Time{}, time.Time{}, time.Time{}, e.priority, none
-	e.were, e.members = e.members, nil
+	e.first, e.last, e.urgent, e.lastPriority, e.priority = time.Time{}, time.Time{}, time.Time{}, e.priority, none
+	e.lastMembers, e.members = e.members, nil
 	return true
 }
 
@@ -362,25 +342,23 @@ func (q *Queue) finish(key types.NamespacedName, failed bool) {
 		earliest(e.due())
 	}
 	if failed {
-		earliest(time.Now().Add(jitter(q.backOff.When(key))))
+		// Keys that failed together are not retried together.
+		earliest(time.Now().Add(min(maxBackOff, wait.Jitter(q.backOff.When(key), 0.5))))
 	} else {
 		q.backOff.Forget(key)
 		e.since = e.first
 	}
 	if next.IsZero() {
 		e.state = resting
-		q.arm(e, e.ran.Add(debounce))
+		q.arm(e, e.started.Add(debounce))
 		return
 	}
-	e.priority = min(e.priority, e.as)
+	e.priority = min(e.priority, e.lastPriority)
 	if len(e.members) == 0 {
-		e.members = e.were
+		e.members = e.lastMembers
 	}
 	q.wait(e, next)
 }
-
-// jitter adds up to half of d, so that keys that failed together are not retried together.
-func jitter(d time.Duration) time.Duration { return min(maxBackOff, d+rand.N(d/2)) }
 
 // entry returns the entry of key. A new one waits for nothing yet.
 func (q *Queue) entry(key types.NamespacedName) *entry {
@@ -394,7 +372,7 @@ func (q *Queue) entry(key types.NamespacedName) *entry {
 
 // due returns when a key with events is due for them.
 func (e *entry) due() time.Time {
-	if e.ran.IsZero() || e.first.Sub(e.ran) >= debounce {
+	if e.started.IsZero() || e.first.Sub(e.started) >= debounce {
 		return e.first
 	}
 	at, limit := e.last.Add(debounce), e.first.Add(maxDelay)
@@ -464,12 +442,9 @@ func (q *Queue) end() {
 	}
 }
 
-// priority returns the priority and the causing members of a key that is being queued. The caller holds the lock.
-func (q *Queue) priority(key types.NamespacedName) (Priority, []string) {
+// causes returns the priority and the causing members of a key that is being queued. The caller holds the lock.
+func (q *Queue) causes(key types.NamespacedName) (Priority, []string) {
 	e := q.keys[key]
-	if e == nil {
-		return Backlog, []string{own}
-	}
 	if len(e.members) == 0 {
 		return min(e.priority, Backlog), []string{own}
 	}
