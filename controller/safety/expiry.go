@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset/api/logging"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
@@ -103,10 +104,9 @@ func (e *Expiry) Run(ctx context.Context) error {
 	if ttl <= 0 {
 		return nil
 	}
-	what := func() string { return "of members" }
 	for {
 		if e.Broker.Synced() { // until the members are known, all stays as it was left
-			e.Barrier.Do("expiry", what, func() {
+			e.Barrier.Do("expiry", func() string { return "of members" }, func() {
 				err := e.evaluate(ctx, time.Now())
 				if e.failing.Changed(err != nil, err) && err != nil && ctx.Err() == nil {
 					e.Log.Warningf("heartbeats of others: %v; trying again", err)
@@ -147,7 +147,9 @@ func (e *Expiry) evaluate(ctx context.Context, now time.Time) (err error) {
 	// An evaluation that took long would give all members a new TTL.
 	limited, cancel := context.WithTimeout(ctx, in.TTL/4)
 	defer cancel()
-	e.forgetRelists(back)
+	maps.DeleteFunc(e.relisted, func(cluster string, _ relist) bool {
+		return !slices.ContainsFunc(back, func(m liveness.Member) bool { return m.Cluster == cluster })
+	})
 	for _, m := range back {
 		if limited.Err() != nil {
 			break // the others are asked next time
@@ -168,13 +170,6 @@ func (e *Expiry) evaluate(ctx context.Context, now time.Time) (err error) {
 	e.mu.Unlock()
 	e.apply(before, next, in)
 	return err
-}
-
-// forgetRelists forgets all members but those that report to be back.
-func (e *Expiry) forgetRelists(back []liveness.Member) {
-	maps.DeleteFunc(e.relisted, func(cluster string, _ relist) bool {
-		return !slices.ContainsFunc(back, func(m liveness.Member) bool { return m.Cluster == cluster })
-	})
 }
 
 // isBack reports whether the caches are as new as a list of a silent member's objects, and its heartbeat on the broker
@@ -229,11 +224,15 @@ func (e *Expiry) save(ctx context.Context, previous, next liveness.Result, now t
 
 // apply logs changes, and requeues their imports.
 func (e *Expiry) apply(before, next liveness.Result, in liveness.Inputs) {
-	changed, returning := make(map[string]bool), make(map[string]bool)
+	var changed, returning []string
 	for _, silences := range []map[string]liveness.Silence{before.Silences(), next.Silences()} {
 		for c := range silences {
-			returning[c] = next.Returning(c)
-			changed[c] = before.Part(c) != next.Part(c) || next.Returning(c) && !before.Returning(c)
+			if next.Returning(c) {
+				returning = append(returning, c)
+			}
+			if before.Part(c) != next.Part(c) || next.Returning(c) && !before.Returning(c) {
+				changed = append(changed, c)
+			}
 		}
 	}
 	for _, m := range in.Members {
@@ -241,13 +240,11 @@ func (e *Expiry) apply(before, next liveness.Result, in liveness.Inputs) {
 			e.report(m, silent, max(in.TTL, m.TTL))
 		}
 	}
-	maps.DeleteFunc(returning, func(_ string, found bool) bool { return !found })
-	maps.DeleteFunc(changed, func(_ string, found bool) bool { return !found })
 	if len(changed) == 0 {
 		return
 	}
-	maps.Copy(changed, returning)
-	if tried := e.Requeue(e.importedFrom(changed)); len(returning) > 0 {
+	tried := e.Requeue(e.importedFrom(slices.Concat(changed, returning)))
+	if len(returning) > 0 {
 		e.tried = tried
 	}
 }
@@ -294,20 +291,13 @@ func (e *Expiry) inputs(now time.Time) liveness.Inputs {
 }
 
 // importedFrom returns the services that are imported from one of the clusters.
-func (e *Expiry) importedFrom(clusters map[string]bool) (services []types.NamespacedName) {
-	for _, svc := range e.Member.Imports() {
+func (e *Expiry) importedFrom(clusters []string) []types.NamespacedName {
+	return slices.DeleteFunc(e.Member.Imports(), func(svc types.NamespacedName) bool {
 		imp := e.Member.Import(svc)
-		if imp == nil {
-			continue
-		}
-		for _, c := range imp.Status.Clusters {
-			if clusters[c.Cluster] {
-				services = append(services, svc)
-				break
-			}
-		}
-	}
-	return services
+		return imp == nil || !slices.ContainsFunc(imp.Status.Clusters, func(c mcsv1beta1.ClusterStatus) bool {
+			return slices.Contains(clusters, c.Cluster)
+		})
+	})
 }
 
 // Result returns which members are silent now.

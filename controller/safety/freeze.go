@@ -85,7 +85,7 @@ type Freezes struct {
 	changed func() // called without the lock after a reason came into force or cleared
 
 	mu    sync.Mutex
-	force map[Reason]Freeze // the reasons in force
+	force [end]Freeze // zero for a reason that is not in force
 }
 
 // A Freeze is a reason in force.
@@ -103,7 +103,7 @@ func (f Freeze) StopsImports() bool { return reasons[f.Reason].suspends&Import !
 // NewFreezes returns Freezes without a reason in force. changed is called each time that a reason comes into force or
 // clears.
 func NewFreezes(log logging.Logger, m *metrics.Metrics, changed func()) *Freezes {
-	return &Freezes{log: log, metrics: m, changed: changed, force: make(map[Reason]Freeze)}
+	return &Freezes{log: log, metrics: m, changed: changed}
 }
 
 // Set puts r into force with a detail, one phrase for people, or clears it if detail is empty. The detail is logged
@@ -115,18 +115,17 @@ func (f *Freezes) Set(r Reason, detail string) {
 // SetFor is Set for a reason with causes that have codes of their own; code is that of the cause.
 func (f *Freezes) SetFor(r Reason, code reason.Code, detail string) {
 	f.mu.Lock()
-	freeze, before := f.force[r]
-	if detail == "" {
-		delete(f.force, r)
-	} else {
-		if !before {
-			freeze = Freeze{Reason: r, Suspends: reasons[r].words, Since: time.Now()}
-		}
-		freeze.Code, freeze.Detail = code, detail
-		f.force[r] = freeze
+	before, found := f.force[r].Detail != "", detail != ""
+	switch {
+	case !found:
+		f.force[r] = Freeze{}
+	case !before:
+		f.force[r] = Freeze{Reason: r, Suspends: reasons[r].words, Since: time.Now()}
+		fallthrough
+	default:
+		f.force[r].Code, f.force[r].Detail = code, detail
 	}
 	f.mu.Unlock()
-	found := detail != ""
 	if before == found {
 		return
 	}
@@ -141,29 +140,20 @@ func (f *Freezes) SetFor(r Reason, code reason.Code, detail string) {
 
 // Any reports whether one of the given reasons is in force.
 func (f *Freezes) Any(given ...Reason) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return slices.ContainsFunc(given, func(r Reason) bool { _, ok := f.force[r]; return ok })
+	return slices.ContainsFunc(f.InForce(), func(freeze Freeze) bool { return slices.Contains(given, freeze.Reason) })
 }
 
 // InForce returns the reasons in force, in their order.
-func (f *Freezes) InForce() (all []Freeze) {
+func (f *Freezes) InForce() []Freeze {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for r := Reason(1); r < end; r++ {
-		if freeze, ok := f.force[r]; ok {
-			all = append(all, freeze)
-		}
-	}
-	return all
+	return slices.DeleteFunc(slices.Clone(f.force[:]), func(freeze Freeze) bool { return freeze.Detail == "" })
 }
 
 // Suspended returns the detail of a reason in force that suspends an operation, "" if the operation may go on.
 func (f *Freezes) Suspended(op Operation) string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for r := Reason(1); r < end; r++ {
-		if freeze, ok := f.force[r]; ok && reasons[r].suspends&op != 0 {
+	for _, freeze := range f.InForce() {
+		if reasons[freeze.Reason].suspends&op != 0 {
 			return freeze.Detail
 		}
 	}
