@@ -26,6 +26,55 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/protocol"
 )
 
+// A Part tells which endpoints of a cluster count.
+type Part uint8
+
+// The parts.
+const (
+	All        Part = iota
+	LastResort      // ready ones, for the ports and families that no other cluster serves
+	Nothing
+)
+
+// An Action on the endpoints of a silent member.
+type Action string
+
+// The actions of "on_expiry".
+const (
+	// for a time they stay for the ports and families without a ready endpoint in another cluster
+	ActLastResort Action = "last_resort"
+	ActRemove     Action = "remove"
+	ActKeep       Action = "keep" // they stay as they are
+)
+
+// DefaultLimit is how long a last resort lasts.
+const DefaultLimit = time.Hour
+
+// OnExpiry is the option on_expiry.
+type OnExpiry struct {
+	Action Action
+	Limit  time.Duration // of a last resort
+}
+
+// String is the value of the option.
+func (o OnExpiry) String() string {
+	if o.Action == ActLastResort {
+		return string(o.Action) + " " + o.Limit.String()
+	}
+	return string(o.Action)
+}
+
+// Part returns which endpoints count after so long a silence.
+func (o OnExpiry) Part(silent time.Duration) Part {
+	switch {
+	case o.Action == ActKeep:
+		return All
+	case o.Action == ActLastResort && silent < o.Limit:
+		return LastResort
+	}
+	return Nothing
+}
+
 // A Member is the known state of one cluster of the clusterset.
 type Member struct {
 	Cluster   string
@@ -60,8 +109,8 @@ func (e Echo) Next(now, sent time.Time, ttl time.Duration) Echo {
 	if e.start.IsZero() {
 		e.start = now
 	}
-	switch late := sent.IsZero() || now.Sub(sent) > ttl/2; {
-	case late:
+	switch {
+	case sent.IsZero() || now.Sub(sent) > ttl/2:
 		e.since = time.Time{}
 	case e.since.IsZero():
 		e.since = now
@@ -123,8 +172,8 @@ func Restored(silent map[string]Silence, o OnExpiry, now time.Time) Result {
 
 // Part returns which endpoints of a cluster count.
 func (r Result) Part(cluster string) Part {
-	if s, silent := r.silent[cluster]; silent && !s.returning {
-		return s.part
+	if r.Silent(cluster) {
+		return r.silent[cluster].part
 	}
 	return All
 }
@@ -189,7 +238,8 @@ func (r Result) Next(in Inputs) (next Result, silent, back []Member) {
 		case in.Echoed.IsZero():
 		case m.Heartbeat.Blind:
 			silent = append(silent, m)
-		case in.Now.Sub(latest(m.Known, m.Seen, in.Echoed, next.grace)) >= max(in.TTL, m.TTL):
+		case in.Now.Sub(slices.MaxFunc([]time.Time{m.Known, m.Seen, in.Echoed, next.grace}, time.Time.Compare)) >=
+			max(in.TTL, m.TTL):
 			silent = append(silent, m)
 		}
 	}
@@ -198,7 +248,8 @@ func (r Result) Next(in Inputs) (next Result, silent, back []Member) {
 
 // Silence returns r with another silent member. seen is its newest heartbeat.
 func (r Result) Silence(cluster string, seen protocol.Stamp, o OnExpiry, now time.Time) Result {
-	return r.with(cluster, Silence{Since: now.Round(0), Seen: seen, part: o.Part(0)})
+	r.silent = with(r.silent, cluster, Silence{Since: now.Round(0), Seen: seen, part: o.Part(0)})
+	return r
 }
 
 // Return returns r with a silent member as returning.
@@ -209,22 +260,18 @@ func (r Result) Return(cluster string, ttl time.Duration, now time.Time) Result 
 	if returned && now.Sub(last.at) <= last.wait+maxWait*unit {
 		wait = min(2*last.wait, maxWait*unit)
 	}
-	r.returns = maps.Clone(r.returns)
-	if r.returns == nil {
-		r.returns = make(map[string]comeback)
-	}
-	r.returns[cluster] = comeback{now, wait}
+	r.returns = with(r.returns, cluster, comeback{now, wait})
 	s := r.silent[cluster]
 	s.returning = true
-	return r.with(cluster, s)
+	r.silent = with(r.silent, cluster, s)
+	return r
 }
 
-func (r Result) with(cluster string, s Silence) Result {
-	if r.silent = maps.Clone(r.silent); r.silent == nil {
-		r.silent = make(map[string]Silence)
-	}
-	r.silent[cluster] = s
-	return r
+// with returns a copy of m with one entry set.
+func with[V any](m map[string]V, key string, v V) map[string]V {
+	changed := maps.Collect(maps.All(m))
+	changed[key] = v
+	return changed
 }
 
 // Without returns r without the clusters for which drop is true.
@@ -232,8 +279,4 @@ func (r Result) Without(drop func(cluster string) bool) Result {
 	r.silent = maps.Clone(r.silent)
 	maps.DeleteFunc(r.silent, func(cluster string, _ Silence) bool { return drop(cluster) })
 	return r
-}
-
-func latest(times ...time.Time) time.Time {
-	return slices.MaxFunc(times, time.Time.Compare)
 }
