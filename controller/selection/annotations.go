@@ -36,10 +36,15 @@ func (a Affinity) Selectors() (Selectors, error) {
 	case Near:
 		return Selectors{local, same(about.RegionName)}, nil
 	case Remote:
-		return Selectors{{PropertySelector{MatchExpressions: []Expression{{about.ClusterIDName, v1alpha1.NotIn,
-			[]string{SameAsImporter}}}}}}, nil
+		return Selectors{byID(v1alpha1.NotIn, SameAsImporter)}, nil
 	}
 	return nil, fmt.Errorf("affinity %.80q: %w", string(a), ErrAffinity)
+}
+
+func byID(operator v1alpha1.PropertyOperator, ids ...string) Selector {
+	return Selector{PropertySelector{MatchExpressions: []v1alpha1.PropertyExpression{{
+		Key: about.ClusterIDName, Operator: operator, Values: ids,
+	}}}}
 }
 
 func same(property string) Selector {
@@ -95,7 +100,7 @@ func parseTo(text string) (Selectors, error) {
 		return nil, errors.New("an empty list: want a selector, or the id of this cluster to reach no other")
 	}
 	for _, sel := range s {
-		if slices.ContainsFunc(sel.PropertySelector.requirements(), func(e Expression) bool {
+		if slices.ContainsFunc(sel.PropertySelector.requirements(), func(e v1alpha1.PropertyExpression) bool {
 			return slices.Contains(e.Values, SameAsImporter)
 		}) {
 			return nil, fmt.Errorf(
@@ -125,7 +130,7 @@ func parseIDs(text string) (Selectors, error) {
 	}
 	var s Selectors
 	for some := range slices.Chunk(ids, broker.MaxSelectorValues) {
-		s = append(s, Selector{PropertySelector{MatchExpressions: []Expression{{about.ClusterIDName, v1alpha1.In, some}}}})
+		s = append(s, byID(v1alpha1.In, some...))
 	}
 	return s, nil
 }

@@ -43,16 +43,8 @@ type Selector struct {
 
 // A PropertySelector has the requirements of a [Selector]; at least one.
 type PropertySelector struct {
-	MatchProperties  map[string]string `json:"matchProperties,omitempty"`
-	MatchExpressions []Expression      `json:"matchExpressions,omitempty"`
-}
-
-// An Expression is a requirement on one ClusterProperty. As in a label selector, NotIn also matches a cluster without
-// it.
-type Expression struct {
-	Key      string                    `json:"key"`
-	Operator v1alpha1.PropertyOperator `json:"operator"`
-	Values   []string                  `json:"values,omitempty"`
+	MatchProperties  map[string]string             `json:"matchProperties,omitempty"`
+	MatchExpressions []v1alpha1.PropertyExpression `json:"matchExpressions,omitempty"`
 }
 
 // Selectors are preferences in their order. All clusters follow after the last. An empty list has no preference.
@@ -85,39 +77,29 @@ func Parse(text string) (Selectors, error) {
 // String is the JSON of the list. Lists that mean the same in other words have different texts.
 func (s Selectors) String() string { return encode(s) }
 
-// Record returns the list as an export record has it.
+// Record returns the list as an export record has it. It shares memory with s.
 func (s Selectors) Record() []v1alpha1.ClusterSelector {
 	var list []v1alpha1.ClusterSelector
 	for _, sel := range s {
-		entry := v1alpha1.ClusterSelector{}
+		entry := v1alpha1.ClusterSelector{MatchExpressions: sel.PropertySelector.MatchExpressions}
 		for _, name := range slices.Sorted(maps.Keys(sel.PropertySelector.MatchProperties)) {
 			entry.MatchProperties = append(entry.MatchProperties,
 				v1alpha1.Property{Name: name, Value: sel.PropertySelector.MatchProperties[name]})
-		}
-		for _, e := range sel.PropertySelector.MatchExpressions {
-			entry.MatchExpressions = append(entry.MatchExpressions, v1alpha1.PropertyExpression{
-				Key: e.Key, Operator: e.Operator, Values: slices.Clone(e.Values),
-			})
 		}
 		list = append(list, entry)
 	}
 	return list
 }
 
-// FromRecord returns the selectors of an export record that is valid.
+// FromRecord returns the selectors of an export record that is valid. It shares memory with list.
 func FromRecord(list []v1alpha1.ClusterSelector) Selectors {
 	s := make(Selectors, len(list))
 	for i, entry := range list {
-		to := &s[i].PropertySelector
+		properties := make(map[string]string, len(entry.MatchProperties))
 		for _, p := range entry.MatchProperties {
-			if to.MatchProperties == nil {
-				to.MatchProperties = make(map[string]string, len(entry.MatchProperties))
-			}
-			to.MatchProperties[p.Name] = p.Value
+			properties[p.Name] = p.Value
 		}
-		for _, e := range entry.MatchExpressions {
-			to.MatchExpressions = append(to.MatchExpressions, Expression{e.Key, e.Operator, slices.Clone(e.Values)})
-		}
+		s[i].PropertySelector = PropertySelector{properties, entry.MatchExpressions}
 	}
 	return s
 }
@@ -171,15 +153,15 @@ func (r Results) bounded() Results {
 }
 
 // requirements returns all requirements as expressions.
-func (p PropertySelector) requirements() (all []Expression) {
+func (p PropertySelector) requirements() (all []v1alpha1.PropertyExpression) {
 	for key, v := range p.MatchProperties {
-		all = append(all, Expression{key, v1alpha1.In, []string{v}})
+		all = append(all, v1alpha1.PropertyExpression{Key: key, Operator: v1alpha1.In, Values: []string{v}})
 	}
 	return append(all, p.MatchExpressions...)
 }
 
 // resolve replaces [SameAsImporter]. It reports false if the importer does not have a property that is asked for.
-func resolve(requirements []Expression, importer map[string]string) bool {
+func resolve(requirements []v1alpha1.PropertyExpression, importer map[string]string) bool {
 	ok := true
 	for i := range requirements {
 		e := &requirements[i]
@@ -194,27 +176,24 @@ func resolve(requirements []Expression, importer map[string]string) bool {
 	return ok
 }
 
-// matchAll reports whether a cluster meets all requirements.
-func matchAll(requirements []Expression, id string, properties map[string]string) bool {
-	return !slices.ContainsFunc(requirements, func(e Expression) bool {
+// matchAll reports whether a cluster meets all requirements. As in a label selector, NotIn also matches a cluster
+// without the property.
+func matchAll(requirements []v1alpha1.PropertyExpression, id string, properties map[string]string) bool {
+	return !slices.ContainsFunc(requirements, func(e v1alpha1.PropertyExpression) bool {
 		value, found := properties[e.Key]
 		if e.Key == about.ClusterIDName {
 			value, found = id, true
 		}
-		return !e.matches(value, found)
-	})
-}
-
-func (e Expression) matches(value string, found bool) bool {
-	switch e.Operator {
-	case v1alpha1.In:
-		return found && slices.Contains(e.Values, value)
-	case v1alpha1.NotIn:
-		return !found || !slices.Contains(e.Values, value)
-	case v1alpha1.Exists:
+		switch e.Operator {
+		case v1alpha1.In:
+			return !found || !slices.Contains(e.Values, value)
+		case v1alpha1.NotIn:
+			return found && slices.Contains(e.Values, value)
+		case v1alpha1.Exists:
+			return !found
+		}
 		return found
-	}
-	return !found
+	})
 }
 
 // String is the JSON of the results.
