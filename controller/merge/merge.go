@@ -113,7 +113,8 @@ func (m *merger) mergeFamilies() {
 		return
 	}
 	f := finding{
-		reason: mcsv1beta1.ServiceExportReasonIPFamilyConflict, what: "IP families", using: join(m.families),
+		reason: mcsv1beta1.ServiceExportReasonIPFamilyConflict, what: "IP families",
+		using:    enumerate(m.families, 2, func(f corev1.IPFamily) string { return string(f) }),
 		disagree: disagree, leftOut: m.leftOut(LeftOutFamily),
 	}
 	f.unresolved = len(f.leftOut) > 0

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -81,25 +80,18 @@ func samePort(u unionPort, p v1alpha1.ServicePort) bool {
 // returns a phrase for the result. Without a common port it keeps those of the oldest export, so that a new export
 // cannot remove all ports.
 func (m *merger) keepCommonPorts(in []*entry) (merged string) {
-	keep, merged := func(i int) bool { return m.ports[i].servers == len(in) }, "the intersection"
-	if !slices.ContainsFunc(m.ports, func(u unionPort) bool { return u.servers == len(in) }) {
-		at := slices.IndexFunc(in, func(e *entry) bool { return len(e.serves) > 0 })
-		keep, merged = func(i int) bool { return slices.Contains(in[at].serves, i) }, ""
-	}
-	moved := make([]int, len(m.ports))
-	var common []unionPort
-	for i, u := range m.ports {
-		moved[i] = -1
-		if keep(i) {
-			moved[i] = len(common)
-			common = append(common, u)
+	union, merged := m.ports, "the intersection"
+	m.ports = slices.DeleteFunc(slices.Clone(union), func(u unionPort) bool { return u.servers < len(in) })
+	if at := slices.IndexFunc(in, func(e *entry) bool { return len(e.serves) > 0 }); at >= 0 && len(m.ports) == 0 {
+		merged = ""
+		for _, i := range in[at].serves {
+			m.ports = append(m.ports, union[i])
 		}
 	}
-	m.ports = common
 	for _, e := range in {
 		for i, at := range e.serves {
 			if at >= 0 {
-				e.serves[i] = moved[at]
+				e.serves[i] = slices.Index(m.ports, union[at])
 			}
 		}
 	}
@@ -174,21 +166,5 @@ func (m *merger) portMap(e *entry, names []string) []PortMapping {
 
 // portText shows the ports of the import, at most eight of them.
 func (m *merger) portText() string {
-	const maxShown = 8
-	var text []string
-	for _, u := range m.ports[:min(len(m.ports), maxShown)] {
-		text = append(text, u.String())
-	}
-	if more := len(m.ports) - maxShown; more > 0 {
-		text = append(text, fmt.Sprintf("%d more", more))
-	}
-	return strings.Join(text, ", ")
-}
-
-func join(families []corev1.IPFamily) string {
-	text := make([]string, len(families))
-	for i, f := range families {
-		text[i] = string(f)
-	}
-	return strings.Join(text, ", ")
+	return enumerate(m.ports, 8, func(u unionPort) string { return u.String() })
 }

@@ -3,6 +3,7 @@ package merge
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -97,13 +98,15 @@ func (m *merger) conflict(f finding) {
 }
 
 // list shows at most ten names.
-func list(names []string) string {
-	const maxShown = 10
+func list(names []string) string { return enumerate(names, 10, strconv.Quote) }
+
+// enumerate shows at most so many of all.
+func enumerate[T any](all []T, most int, show func(T) string) string {
 	var text []string
-	for _, name := range names[:min(len(names), maxShown)] {
-		text = append(text, fmt.Sprintf("%q", name))
+	for _, v := range all[:min(len(all), most)] {
+		text = append(text, show(v))
 	}
-	if more := len(names) - maxShown; more > 0 {
+	if more := len(all) - most; more > 0 {
 		text = append(text, fmt.Sprintf("%d more", more))
 	}
 	return strings.Join(text, ", ")
