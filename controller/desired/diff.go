@@ -71,7 +71,7 @@ func (c *Changes) diffImport(desired, existing *mcsv1beta1.ServiceImport) {
 	case desired == nil:
 		c.Delete.Import = existing.DeepCopy()
 	default:
-		if !sameOwnedMeta(desired, existing) || !equality.Semantic.DeepEqual(desired.Spec, existing.Spec) {
+		if len(metaChanges(desired, existing)) > 0 || !equality.Semantic.DeepEqual(desired.Spec, existing.Spec) {
 			c.Update.Import = desired.DeepCopy()
 			follow(c.Update.Import, existing)
 		}
@@ -126,7 +126,7 @@ func (c *Changes) diffService(desired, existing *corev1.Service) {
 			return
 		}
 		keepPrimary(&next.Spec, &existing.Spec)
-		if !sameOwnedMeta(next, existing) || !sameService(&next.Spec, &existing.Spec) {
+		if len(metaChanges(next, existing)) > 0 || !sameService(&next.Spec, &existing.Spec) {
 			follow(next, existing)
 			c.Update.Service = next
 		}
@@ -268,23 +268,38 @@ func sameKeys(desired, existing map[string]string, keys []string) bool {
 	return true
 }
 
-// sameOwnedMeta reports whether existing has all desired labels and annotations, and no others of ours.
-func sameOwnedMeta(desired, existing metav1.Object) bool {
-	owned := ownedKeys(existing.GetManagedFields())
-	same := func(kind string, desired, existing map[string]string) bool {
-		for key, want := range desired {
-			if got, found := existing[key]; got != want || !found {
-				return false
-			}
-		}
-		return !slices.ContainsFunc(owned[kind], func(key string) bool {
-			_, wanted := desired[key]
-			_, found := existing[key]
-			return found && !wanted
-		})
+// metaChanges returns the values of "labels" and "annotations" that an update sets, and null for those of ours that it
+// takes away.
+func metaChanges(desired, existing metav1.Object) map[string]map[string]*string {
+	owned := map[string][]string{"f:labels": sliceLabels, "f:annotations": sliceAnnotations}
+	if _, slice := desired.(*discoveryv1.EndpointSlice); !slice {
+		owned = ownedKeys(existing.GetManagedFields())
 	}
-	return same("f:labels", desired.GetLabels(), existing.GetLabels()) &&
-		same("f:annotations", desired.GetAnnotations(), existing.GetAnnotations())
+	all := make(map[string]map[string]*string)
+	if c := changes(desired.GetLabels(), existing.GetLabels(), owned["f:labels"]); len(c) > 0 {
+		all["labels"] = c
+	}
+	if c := changes(desired.GetAnnotations(), existing.GetAnnotations(), owned["f:annotations"]); len(c) > 0 {
+		all["annotations"] = c
+	}
+	return all
+}
+
+// changes returns the desired values that differ, and null for each of the keys that exists and is not desired.
+func changes(desired, existing map[string]string, keys []string) map[string]*string {
+	changed := make(map[string]*string)
+	for key, want := range desired {
+		if got, found := existing[key]; got != want || !found {
+			changed[key] = &want
+		}
+	}
+	for _, key := range keys {
+		_, wanted := desired[key]
+		if _, found := existing[key]; found && !wanted {
+			changed[key] = nil
+		}
+	}
+	return changed
 }
 
 // ownedKeys returns the keys of labels ("f:labels") and annotations ("f:annotations") that [wellknown.ManagerImporter]

@@ -30,7 +30,6 @@ var (
 func Patch(update, existing metav1.Object) []byte {
 	metadata := map[string]any{"uid": update.GetUID(), "resourceVersion": update.GetResourceVersion()}
 	patch := map[string]any{"metadata": metadata}
-	labels, annotations := sliceLabels, sliceAnnotations
 	switch u := update.(type) {
 	case *mcsv1beta1.ServiceImport:
 		patch["spec"] = fields(u.Spec, importFields)
@@ -41,15 +40,8 @@ func Patch(update, existing metav1.Object) []byte {
 	default:
 		panic("desired: Patch wants an import, a Service or a slice")
 	}
-	if _, slice := update.(*discoveryv1.EndpointSlice); !slice {
-		owned := ownedKeys(existing.GetManagedFields())
-		labels, annotations = owned["f:labels"], owned["f:annotations"]
-	}
-	if changed := changes(update.GetLabels(), existing.GetLabels(), labels); len(changed) > 0 {
-		metadata["labels"] = changed
-	}
-	if changed := changes(update.GetAnnotations(), existing.GetAnnotations(), annotations); len(changed) > 0 {
-		metadata["annotations"] = changed
+	for key, changed := range metaChanges(update, existing) {
+		metadata[key] = changed
 	}
 	return encode(patch)
 }
@@ -65,23 +57,6 @@ func fields(spec any, names []string) map[string]json.RawMessage {
 		all[name] = set[name]
 	}
 	return all
-}
-
-// changes returns the desired values that differ, and null for each of the keys that exists and is not desired.
-func changes(desired, existing map[string]string, keys []string) map[string]*string {
-	changed := make(map[string]*string)
-	for key, want := range desired {
-		if got, found := existing[key]; got != want || !found {
-			changed[key] = &want
-		}
-	}
-	for _, key := range keys {
-		_, wanted := desired[key]
-		if _, found := existing[key]; found && !wanted {
-			changed[key] = nil
-		}
-	}
-	return changed
 }
 
 func encode(v any) []byte {
