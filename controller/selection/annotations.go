@@ -54,19 +54,20 @@ func same(property string) Selector {
 // Of returns the selectors that annotations ask for, and whether they ask for any. The whole list counts before the
 // short forms, ours before that of Cilium.
 func Of(annotations map[string]string) (s Selectors, given bool, err error) {
-	if text, ok := annotations[broker.AnnotationSelectors]; ok {
-		if s, err = Parse(text); err != nil {
-			return nil, true, fmt.Errorf("annotation %s: %w", broker.AnnotationSelectors, err)
+	for _, key := range []string{broker.AnnotationSelectors, broker.AnnotationAffinity, broker.AnnotationCiliumAffinity} {
+		text, ok := annotations[key]
+		if !ok {
+			continue
+		}
+		if key == broker.AnnotationSelectors {
+			s, err = Parse(text)
+		} else {
+			s, err = Affinity(text).Selectors()
+		}
+		if err != nil {
+			return nil, true, fmt.Errorf("annotation %s: %w", key, err)
 		}
 		return s, true, nil
-	}
-	for _, key := range []string{broker.AnnotationAffinity, broker.AnnotationCiliumAffinity} {
-		if text, ok := annotations[key]; ok {
-			if s, err = Affinity(text).Selectors(); err != nil {
-				return nil, true, fmt.Errorf("annotation %s: %w", key, err)
-			}
-			return s, true, nil
-		}
 	}
 	return nil, false, nil
 }

@@ -95,11 +95,5 @@ func (f Failover) Used() int { return f.used - 1 }
 
 // intersection returns the elements in both, in the order of a.
 func intersection(a, b []string) []string {
-	var both []string
-	for _, id := range a {
-		if slices.Contains(b, id) {
-			both = append(both, id)
-		}
-	}
-	return both
+	return slices.DeleteFunc(slices.Clone(a), func(id string) bool { return !slices.Contains(b, id) })
 }

@@ -11,14 +11,13 @@
 package selection
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"slices"
-	"unicode/utf8"
+	"strings"
 
 	"github.com/clusterset-dns/clusterset/api/about"
 	"github.com/clusterset-dns/clusterset/api/broker"
@@ -57,7 +56,7 @@ func Parse(text string) (Selectors, error) {
 		return nil, v1alpha1.Beyond("%d octets: want at most %d", len(text), MaxText)
 	}
 	var s Selectors
-	d := json.NewDecoder(bytes.NewReader([]byte(text)))
+	d := json.NewDecoder(strings.NewReader(text))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&s); err != nil {
 		return nil, fmt.Errorf("%.80q: want a JSON list of selectors: %w", text, err)
@@ -210,7 +209,7 @@ func encode(v any) string {
 // ParseResults reads the text of [Results.String]; nil if it is invalid.
 func ParseResults(text string) Results {
 	var r Results
-	if !utf8.ValidString(text) || json.Unmarshal([]byte(text), &r) != nil || len(r) > broker.MaxSelectors {
+	if json.Unmarshal([]byte(text), &r) != nil || len(r) > broker.MaxSelectors {
 		return nil
 	}
 	return r
