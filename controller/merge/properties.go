@@ -71,10 +71,7 @@ func affinityConfig(s *v1alpha1.ExportedServiceSpec) string {
 }
 
 func internalTrafficPolicy(s *v1alpha1.ExportedServiceSpec) string {
-	if s.InternalTrafficPolicy == nil {
-		return string(corev1.ServiceInternalTrafficPolicyCluster)
-	}
-	return string(*s.InternalTrafficPolicy)
+	return string(ptr.Deref(s.InternalTrafficPolicy, corev1.ServiceInternalTrafficPolicyCluster))
 }
 
 func trafficDistribution(s *v1alpha1.ExportedServiceSpec) string {

@@ -104,14 +104,9 @@ func ConflictsOf(service types.NamespacedName, cluster string, records []Record,
 // ReachedBy returns the ids of the members that the export of a cluster reaches, sorted. properties are as for
 // [ConflictsOf].
 func ReachedBy(r Record, properties map[string]map[string]string) []string {
-	var ids []string
-	for id, all := range properties {
-		if reaches(r, id, all) {
-			ids = append(ids, id)
-		}
-	}
-	slices.Sort(ids)
-	return ids
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(properties)), func(id string) bool {
+		return !reaches(r, id, properties[id])
+	})
 }
 
 // Offered returns how many of the exports reach each member, by id. properties are as for [ConflictsOf], but of all
