@@ -65,17 +65,12 @@ func LastResort(sources []Source, imported, further []*discoveryv1.EndpointSlice
 // needed returns the part of a last resort that no other slice replaces, or nil.
 func needed(s *discoveryv1.EndpointSlice, others map[Port]bool) *discoveryv1.EndpointSlice {
 	s = s.DeepCopy()
+	portless := len(s.Ports) == 0
 	s.Endpoints = slices.DeleteFunc(s.Endpoints, func(e discoveryv1.Endpoint) bool {
 		return !broker.IsReady(e.Conditions)
 	})
-	serves, ports := servedBy(s), s.Ports
-	s.Ports = nil
-	for i, p := range ports {
-		if !others[serves[i]] {
-			s.Ports = append(s.Ports, p)
-		}
-	}
-	if len(s.Endpoints) == 0 || len(ports) > 0 && len(s.Ports) == 0 || len(ports) == 0 && others[serves[0]] {
+	s.Ports = slices.DeleteFunc(s.Ports, func(p discoveryv1.EndpointPort) bool { return others[PortOf(s, p)] })
+	if len(s.Endpoints) == 0 || len(s.Ports) == 0 && !portless || portless && others[Port{Family: s.AddressType}] {
 		return nil
 	}
 	return s

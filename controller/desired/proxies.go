@@ -58,11 +58,10 @@ func IsHidden(e *discoveryv1.EndpointSlice) bool {
 // So each endpoint's hints follow from the endpoint alone: exports, hides and withdrawals of other clusters do not
 // change its slice, and kube-proxy uses the hints for nodes as soon as it sees no other cluster.
 func SetHints(distribution *string, imported []*discoveryv1.EndpointSlice) {
-	nodes := ptr.Deref(distribution, "") == corev1.ServiceTrafficDistributionPreferSameNode
-	switch ptr.Deref(distribution, "") {
-	case corev1.ServiceTrafficDistributionPreferClose, corev1.ServiceTrafficDistributionPreferSameZone,
-		corev1.ServiceTrafficDistributionPreferSameNode:
-	default:
+	asked := ptr.Deref(distribution, "")
+	nodes := asked == corev1.ServiceTrafficDistributionPreferSameNode
+	if !nodes && asked != corev1.ServiceTrafficDistributionPreferClose &&
+		asked != corev1.ServiceTrafficDistributionPreferSameZone {
 		return
 	}
 	for _, s := range imported {
