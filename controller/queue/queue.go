@@ -115,9 +115,6 @@ type entry struct {
 
 // New returns an empty queue.
 func New(cfg Config) *Queue {
-	if cfg.Expected == nil {
-		cfg.Expected = func(error) bool { return false }
-	}
 	q := &Queue{
 		cfg:     cfg,
 		backOff: workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](minBackOff, maxBackOff),
@@ -261,7 +258,14 @@ func (q *Queue) Run(ctx context.Context, do Work) error {
 		})
 	}
 	g.Wait()
-	q.end()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.ended = true
+	for _, e := range q.keys {
+		if e.timer != nil {
+			e.timer.Stop()
+		}
+	}
 	return nil
 }
 
@@ -291,7 +295,7 @@ func (q *Queue) try(ctx context.Context, key types.NamespacedName, do Work) (err
 		case err == nil:
 			q.logged.Clear(key)
 			return
-		case ctx.Err() != nil, q.cfg.Expected(err):
+		case ctx.Err() != nil, q.cfg.Expected != nil && q.cfg.Expected(err):
 			return
 		}
 		q.cfg.Failed()
@@ -427,18 +431,6 @@ func (q *Queue) moveOn(e *entry) {
 	case resting:
 		delete(q.keys, e.key)
 	case queued, running:
-	}
-}
-
-// end stops all timers.
-func (q *Queue) end() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.ended = true
-	for _, e := range q.keys {
-		if e.timer != nil {
-			e.timer.Stop()
-		}
 	}
 }
 
