@@ -175,7 +175,7 @@ func (in *joinInput) givenVIPCIDRs(id string, texts []string, pools merge.VIPNet
 		return nil, fmt.Errorf("vip CIDRs %s: want at most one of each IP family", strings.Join(texts, ","))
 	}
 	for _, p := range all {
-		if pool := pools.Of(p.Addr()); !networks.Within(p, pool) {
+		if pool := pools.ForFamilyOf(p.Addr()); !networks.Within(p, pool) {
 			return nil, fmt.Errorf("vip CIDR %s is not in %s: want a part of --vip-cidr-pool", p, pool)
 		}
 		if other, ok := overlap(p, in.vipClaims(id)); ok {

@@ -86,7 +86,7 @@ func (x *Exports) HasRecord(svc types.NamespacedName) bool {
 // Selectable returns the ClusterProperties of all members by their ids, which decide which clusters the exports of
 // records reach; nil if all of them reach all.
 func (x *Exports) Selectable(records []merge.Record) map[string]map[string]string {
-	if !merge.Restricted(records) {
+	if !merge.AnyRestricted(records) {
 		return nil
 	}
 	return x.members.properties()
@@ -104,7 +104,7 @@ func (x *Exports) Offered() map[string]int {
 			records = append(records, record)
 		}
 	}
-	return merge.Offered(records, x.members.properties())
+	return merge.OfferCounts(records, x.members.properties())
 }
 
 // RecordsOf returns how many export records a member has, accepted or not.

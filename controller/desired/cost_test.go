@@ -29,10 +29,10 @@ func reconciled(tb testing.TB, n int) func() {
 		of.Cluster = id
 		sources = append(sources, of)
 	}
-	cluster := Cluster{Sources: sources, Families: []corev1.IPFamily{v4}, ClusterIPs: []string{"10.96.0.9"}}
+	cluster := ImportingCluster{Sources: sources, Families: []corev1.IPFamily{v4}, ClusterIPs: []string{"10.96.0.9"}}
 	var existing Objects
 	work := func() Changes {
-		desired, _ := Of(merge.Merge(shop, records, merge.Options{}), cluster)
+		desired, _ := ObjectsOf(merge.Merge(shop, records, merge.Options{}), cluster)
 		return Diff(desired, existing)
 	}
 	existing.apply(work())

@@ -66,7 +66,7 @@ func (c *Changes) diffImport(desired, existing *mcsv1beta1.ServiceImport) {
 		c.Create.Import = desired.DeepCopy()
 	case existing.Labels[broker.LabelManagedBy] != broker.ManagedBy:
 		if desired != nil {
-			c.foreign("ServiceImport", existing)
+			c.addForeign("ServiceImport", existing)
 		}
 	case desired == nil:
 		c.Delete.Import = existing.DeepCopy()
@@ -110,7 +110,7 @@ func (c *Changes) diffService(desired, existing *corev1.Service) {
 		c.Create.Service = desired.DeepCopy()
 	case !IsDerived(existing):
 		if desired != nil {
-			c.foreign("Service", existing)
+			c.addForeign("Service", existing)
 		}
 	case desired == nil:
 		if ImportName(existing) != "" {
@@ -217,7 +217,7 @@ func (c *Changes) diffSlices(desired, existing []*discoveryv1.EndpointSlice) {
 		case e == nil:
 			c.Create.Slices = append(c.Create.Slices, d.DeepCopy())
 		case !IsImported(e):
-			c.foreign("EndpointSlice", e)
+			c.addForeign("EndpointSlice", e)
 			c.Blocked = append(c.Blocked, d.DeepCopy())
 		case e.AddressType != d.AddressType:
 			c.Delete.Slices = append(c.Delete.Slices, e.DeepCopy())
@@ -337,6 +337,6 @@ func follow(update, existing metav1.Object) {
 	update.SetResourceVersion(existing.GetResourceVersion())
 }
 
-func (c *Changes) foreign(kind string, o metav1.Object) {
+func (c *Changes) addForeign(kind string, o metav1.Object) {
 	c.Foreign = append(c.Foreign, kind+" "+o.GetNamespace()+"/"+o.GetName())
 }

@@ -18,7 +18,7 @@ import (
 
 func desiredOf(t *testing.T, records ...merge.Record) Objects {
 	t.Helper()
-	o, rejected := Of(merge.Merge(shop, records, merge.Options{}), Cluster{
+	o, rejected := ObjectsOf(merge.Merge(shop, records, merge.Options{}), ImportingCluster{
 		Sources:  []Source{sourceOf(source([]string{"http"}, "10.1.0.1"))},
 		Families: []corev1.IPFamily{v4, v6}, ClusterIPs: []string{"10.96.0.9"},
 		Conditions: []metav1.Condition{{Type: "Ready", Status: "True", Reason: "Ready"}},
@@ -238,7 +238,7 @@ func TestDerivedService(t *testing.T) {
 		record("a", 1, ports("/TCP/80/h2c"), families(v6, v4), clientIP(9), policy("Local"), distribution("PreferClose")),
 		record("b", 2, ports("dns/UDP/53"), families(v6, v4), clientIP(9), policy("Local"), distribution("PreferClose")),
 	}, merge.Options{})
-	o, _ := Of(r, Cluster{Families: []corev1.IPFamily{v4, v6}, ClusterIPs: []string{"10.96.0.9", "fd00::9"}})
+	o, _ := ObjectsOf(r, ImportingCluster{Families: []corev1.IPFamily{v4, v6}, ClusterIPs: []string{"10.96.0.9", "fd00::9"}})
 	want := `{"kind":"Service","apiVersion":"v1","metadata":{"name":"` + DerivedName("shop", "db") + `","namespace":"shop",` +
 		`"labels":{"app.kubernetes.io/managed-by":"controller.clusterset-dns.io","multicluster.kubernetes.io/service-name":"db"}},` +
 		`"spec":{"ports":[{"name":"tcp-80","protocol":"TCP","appProtocol":"h2c","port":80,"targetPort":0},{"name":"dns","protocol":"UDP","port":53,"targetPort":0}],` +
@@ -254,16 +254,16 @@ func TestDerivedService(t *testing.T) {
 	if named := o.Import.Annotations[broker.AnnotationDerivedService]; named != o.Service.Name {
 		t.Errorf("import names %q, want %s", named, o.Service.Name)
 	}
-	if o, _ := Of(r, Cluster{Families: []corev1.IPFamily{v4,
+	if o, _ := ObjectsOf(r, ImportingCluster{Families: []corev1.IPFamily{v4,
 		v6}}); o.Import.Annotations[broker.AnnotationDerivedService] != "" {
 		t.Errorf("import names a Service without addresses: its name may be taken")
 	}
-	if o, _ := Of(r, Cluster{Families: []corev1.IPFamily{v4}}); fmt.Sprint(o.Service.Spec.IPFamilies) != "[IPv4]" ||
+	if o, _ := ObjectsOf(r, ImportingCluster{Families: []corev1.IPFamily{v4}}); fmt.Sprint(o.Service.Spec.IPFamilies) != "[IPv4]" ||
 		*o.Service.Spec.IPFamilyPolicy != "SingleStack" {
 		t.Errorf("families = %v, want those of the cluster", o.Service.Spec.IPFamilies)
 	}
 	v6only := merge.Merge(shop, []merge.Record{record("a", 1, families(v6))}, merge.Options{})
-	if o, _ := Of(v6only, Cluster{Families: []corev1.IPFamily{v4}}); o.Service != nil ||
+	if o, _ := ObjectsOf(v6only, ImportingCluster{Families: []corev1.IPFamily{v4}}); o.Service != nil ||
 		len(v6only.Families([]corev1.IPFamily{v4})) > 0 {
 		t.Errorf("Service = %+v in a cluster without IPv6, want none", o.Service)
 	}
@@ -272,7 +272,7 @@ func TestDerivedService(t *testing.T) {
 		"none":     merge.Merge(shop, []merge.Record{record("a", 1)}, merge.Options{VIP: merge.NoVIP}),
 		"no ports": merge.Merge(shop, []merge.Record{record("a", 1, ports())}, merge.Options{}),
 	} {
-		if o, _ := Of(r, Cluster{Families: []corev1.IPFamily{v4}}); o.Service != nil ||
+		if o, _ := ObjectsOf(r, ImportingCluster{Families: []corev1.IPFamily{v4}}); o.Service != nil ||
 			o.Import.Annotations[broker.AnnotationDerivedService] != "" {
 			t.Errorf("%s: Service = %+v, import has %v, want none", name, o.Service, o.Import.Annotations)
 		}
@@ -288,8 +288,8 @@ func TestRoutedService(t *testing.T) {
 		exported := record("a", 1, ports("/TCP/80", "dns/UDP/53"), families(v6, v4), vip(true))
 		return merge.Merge(shop, []merge.Record{exported}, o)
 	}
-	both := Cluster{Families: []corev1.IPFamily{v4, v6}, ClusterIPs: []string{"fd00::9", "10.96.0.9"}}
-	made, _ := Of(of("243.0.0.1"), both)
+	both := ImportingCluster{Families: []corev1.IPFamily{v4, v6}, ClusterIPs: []string{"fd00::9", "10.96.0.9"}}
+	made, _ := ObjectsOf(of("243.0.0.1"), both)
 	want := `{"ports":[{"name":"tcp-80","protocol":"TCP","port":80,"targetPort":0},{"name":"dns","protocol":"UDP","port":53,"targetPort":0}],` +
 		`"type":"LoadBalancer","sessionAffinity":"None","externalTrafficPolicy":"Cluster","ipFamilies":["IPv6","IPv4"],"ipFamilyPolicy":"RequireDualStack",` +
 		`"allocateLoadBalancerNodePorts":false,"loadBalancerClass":"clusterset-dns.io/vip"}`
@@ -305,7 +305,7 @@ func TestRoutedService(t *testing.T) {
 		t.Errorf("import has %v and %v, want the clusterset IPs and the name of the Service", made.Import.Spec.IPs,
 			made.Import.Annotations)
 	}
-	single, _ := Of(of("243.0.0.1"), Cluster{Families: []corev1.IPFamily{v4}})
+	single, _ := ObjectsOf(of("243.0.0.1"), ImportingCluster{Families: []corev1.IPFamily{v4}})
 	if got, want := ingress(single.Service), `[{"ip":"243.0.0.1","ipMode":"VIP"}]`; got != want {
 		t.Errorf("ingress = %s in a cluster without IPv6, want %s", got, want)
 	}
@@ -321,7 +321,7 @@ func TestRoutedService(t *testing.T) {
 	if got := Diff(made, existing); !got.Empty() {
 		t.Errorf("again: %s, want nothing", written(got))
 	}
-	other, _ := Of(of("243.0.0.2"), both)
+	other, _ := ObjectsOf(of("243.0.0.2"), both)
 	if got := written(Diff(other, existing)); got != "+ ~i - service status" {
 		t.Errorf("another address: %s, want the import and the status of the Service", got)
 	}
@@ -334,21 +334,21 @@ func TestRoutedService(t *testing.T) {
 	if got := written(Diff(Objects{Service: made.Service}, Objects{Service: taken})); got != "+s ~ -s" {
 		t.Errorf("another class: %s, want the Service made anew, as its class cannot change", got)
 	}
-	plain, _ := Of(merge.Merge(shop, []merge.Record{record("a", 1, ports("/TCP/80", "dns/UDP/53"), families(v6, v4))},
+	plain, _ := ObjectsOf(merge.Merge(shop, []merge.Record{record("a", 1, ports("/TCP/80", "dns/UDP/53"), families(v6, v4))},
 		merge.Options{}), both)
 	if got := Diff(Objects{Service: made.Service}, Objects{Service: plain.Service}); got.Update.Service == nil ||
 		got.Delete.Service != nil {
 		t.Errorf("another type: %s, want the Service to be changed in place", written(got))
 	}
 	both.Unrouted = true
-	if kept, _ := Of(of("243.0.0.1"), both); fmt.Sprint(kept.Import.Spec.IPs) != "[fd00::9 10.96.0.9]" ||
+	if kept, _ := ObjectsOf(of("243.0.0.1"), both); fmt.Sprint(kept.Import.Spec.IPs) != "[fd00::9 10.96.0.9]" ||
 		kept.Import.Annotations[broker.AnnotationAllocatedBy] != "" ||
 		ingress(kept.Service) != ingress(made.Service) {
 		t.Errorf("import = %+v, Service = %+v; want the cluster IPs until the Service carries the clusterset IPs",
 			kept.Import, kept.Service)
 	}
 	without := merge.Merge(shop, []merge.Record{record("a", 1)}, merge.Options{VIP: merge.CIDR})
-	if o, _ := Of(without, both); o.Service != nil {
+	if o, _ := ObjectsOf(without, both); o.Service != nil {
 		t.Errorf("Service = %+v of an import without clusterset IPs, want none", o.Service)
 	}
 }
@@ -385,20 +385,20 @@ func TestDerivedServiceIsPutRight(t *testing.T) {
 
 // The primary family of a Service cannot change, so another order is no reason to write it or make it anew.
 func TestPrimaryFamilyStays(t *testing.T) {
-	both := Cluster{Families: []corev1.IPFamily{v4, v6}}
-	first, _ := Of(merge.Merge(shop, []merge.Record{record("a", 1, families(v4, v6))}, merge.Options{}), both)
-	second, _ := Of(merge.Merge(shop, []merge.Record{record("a", 1, families(v6, v4))}, merge.Options{}), both)
+	both := ImportingCluster{Families: []corev1.IPFamily{v4, v6}}
+	first, _ := ObjectsOf(merge.Merge(shop, []merge.Record{record("a", 1, families(v4, v6))}, merge.Options{}), both)
+	second, _ := ObjectsOf(merge.Merge(shop, []merge.Record{record("a", 1, families(v6, v4))}, merge.Options{}), both)
 	if got := Diff(Objects{Service: second.Service}, Objects{Service: first.Service}); !got.Empty() {
 		t.Errorf("changes = %s, families %v, want none", written(got), got.Update.Service.Spec.IPFamilies)
 	}
-	more, _ := Of(merge.Merge(shop, []merge.Record{record("a", 1, families(v6, v4))}, merge.Options{}), both)
+	more, _ := ObjectsOf(merge.Merge(shop, []merge.Record{record("a", 1, families(v6, v4))}, merge.Options{}), both)
 	single := first.Service.DeepCopy()
 	single.Spec.IPFamilies, single.Spec.IPFamilyPolicy = []corev1.IPFamily{v4}, new(corev1.IPFamilyPolicySingleStack)
 	got := Diff(Objects{Service: more.Service}, Objects{Service: single})
 	if got.Update.Service == nil || fmt.Sprint(got.Update.Service.Spec.IPFamilies) != "[IPv4 IPv6]" {
 		t.Errorf("changes = %s, want an update to IPv4 and IPv6", written(got))
 	}
-	other, _ := Of(merge.Merge(shop, []merge.Record{record("a", 1, families(v6))}, merge.Options{}), both)
+	other, _ := ObjectsOf(merge.Merge(shop, []merge.Record{record("a", 1, families(v6))}, merge.Options{}), both)
 	got = Diff(other, Objects{Import: other.Import, Service: single})
 	if got.Update.Service == nil || fmt.Sprintf("%v %s", got.Update.Service.Spec.IPFamilies,
 		*got.Update.Service.Spec.IPFamilyPolicy) != "[IPv4 IPv6] RequireDualStack" {

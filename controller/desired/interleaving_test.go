@@ -276,7 +276,7 @@ func (m *valueMember) text(t *testing.T, o Objects) string {
 func (c *valueClusterset) desired(i int) Objects {
 	m := c.members[i]
 	own := m.local.exported(i, m.id)
-	cluster := Cluster{Families: []corev1.IPFamily{v4, v6}}
+	cluster := ImportingCluster{Families: []corev1.IPFamily{v4, v6}}
 	var all []merge.Record
 	for j, other := range c.members {
 		record, source := m.records[other.id], Source{Cluster: other.id, Declared: networksOf(j), Reserved: networksOf(i)}
@@ -295,7 +295,7 @@ func (c *valueClusterset) desired(i int) Objects {
 		cluster.Sources = append(cluster.Sources, source)
 	}
 	c.Shuffle(len(all), func(a, b int) { all[a], all[b] = all[b], all[a] })
-	desired, _ := Of(merge.Merge(shop, all, c.options), cluster)
+	desired, _ := ObjectsOf(merge.Merge(shop, all, c.options), cluster)
 	if m.existing.Import == nil {
 		desired.Service, desired.Slices = nil, nil
 	}

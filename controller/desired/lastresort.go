@@ -53,7 +53,7 @@ func LastResort(sources []Source, imported, further []*discoveryv1.EndpointSlice
 	var rest []*discoveryv1.EndpointSlice
 	for _, s := range imported {
 		if last(s) {
-			s = needed(s, others)
+			s = neededPart(s, others)
 		}
 		if s != nil {
 			rest = append(rest, s)
@@ -62,8 +62,8 @@ func LastResort(sources []Source, imported, further []*discoveryv1.EndpointSlice
 	return rest
 }
 
-// needed returns the part of a last resort that no other slice replaces, or nil.
-func needed(s *discoveryv1.EndpointSlice, others map[Port]bool) *discoveryv1.EndpointSlice {
+// neededPart returns the part of a last resort that no other slice replaces, or nil.
+func neededPart(s *discoveryv1.EndpointSlice, others map[Port]bool) *discoveryv1.EndpointSlice {
 	s = s.DeepCopy()
 	portless := len(s.Ports) == 0
 	s.Endpoints = slices.DeleteFunc(s.Endpoints, func(e discoveryv1.Endpoint) bool {

@@ -42,7 +42,7 @@ func (w *clusterset) step(t *testing.T, cluster string, op operation, o merge.Op
 
 func (w *clusterset) desired(o merge.Options) Objects {
 	var records []merge.Record
-	c := Cluster{Families: []corev1.IPFamily{v4, v6}}
+	c := ImportingCluster{Families: []corev1.IPFamily{v4, v6}}
 	for cluster, r := range w.records { // in any order
 		records = append(records, r)
 		c.Sources = append(c.Sources, Source{
@@ -50,7 +50,7 @@ func (w *clusterset) desired(o merge.Options) Objects {
 			Declared: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")},
 		})
 	}
-	desired, _ := Of(merge.Merge(shop, records, o), c)
+	desired, _ := ObjectsOf(merge.Merge(shop, records, o), c)
 	return desired
 }
 

@@ -15,23 +15,23 @@ import (
 // order, exported as well as imported ones:
 //
 //	slices that are new, and updates that lose no endpoint
-//	updates that lose some     [Loses], without losing those that have moved to what is not written: [Moves.Retained]
-//	slices that go             but for the same endpoints: [Moves.Retired]
+//	updates that lose some     without losing those that have moved to what is not written: [Moves.WithMissing]
+//	slices that go             but for the same endpoints: [Moves.DivideUnwanted]
 
 // LosingLast returns wanted slices with those last that lose endpoints. existing returns the slice of a name, nil if it
 // does not exist.
 func LosingLast(wanted []*discoveryv1.EndpointSlice, existing func(
 	name string) *discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
-	loses := func(w *discoveryv1.EndpointSlice) bool { return Loses(w, existing(w.Name)) }
+	loses := func(w *discoveryv1.EndpointSlice) bool { return losesAddress(w, existing(w.Name)) }
 	return slices.Concat(
 		slices.DeleteFunc(slices.Clone(wanted), loses),
 		slices.DeleteFunc(slices.Clone(wanted), func(w *discoveryv1.EndpointSlice) bool { return !loses(w) }),
 	)
 }
 
-// Loses reports whether an update lacks an address that the existing slice, which may be nil, has. A slice of another
-// family is made anew, and loses nothing.
-func Loses(update, existing *discoveryv1.EndpointSlice) bool {
+// losesAddress reports whether an update lacks an address that the existing slice, which may be nil, has. A slice of
+// another family is made anew, and loses nothing.
+func losesAddress(update, existing *discoveryv1.EndpointSlice) bool {
 	if existing == nil || update.AddressType != existing.AddressType {
 		return false
 	}
@@ -41,7 +41,7 @@ func Loses(update, existing *discoveryv1.EndpointSlice) bool {
 
 // Moves are the endpoints of wanted slices, and which of them are missing: their wanted slice does not have them yet.
 // Each answer takes time in proportion to its slice, not to the number of all slices. The writer reports each write:
-// [Moves.Wrote].
+// [Moves.Record].
 type Moves struct {
 	wanted  map[string]*discoveryv1.EndpointSlice
 	missing map[string][]bool // which endpoints of a wanted slice are, by its name
@@ -70,14 +70,14 @@ func NewMoves(wanted []*discoveryv1.EndpointSlice, existing func(name string) *d
 	}
 	for _, w := range wanted {
 		m.wanted[w.Name], m.missing[w.Name] = w, make([]bool, len(w.Endpoints))
-		m.Wrote(w.Name, existing(w.Name))
+		m.Record(w.Name, existing(w.Name))
 	}
 	return m
 }
 
-// Wrote records the slice with a name after a write; nil if it does not exist. It need not be wanted, nor equal to the
+// Record notes the slice with a name after a write; nil if it does not exist. It need not be wanted, nor equal to the
 // wanted one.
-func (m *Moves) Wrote(name string, after *discoveryv1.EndpointSlice) {
+func (m *Moves) Record(name string, after *discoveryv1.EndpointSlice) {
 	w := m.wanted[name]
 	if w == nil {
 		return
@@ -115,10 +115,10 @@ func (m *Moves) count(at place, e *discoveryv1.Endpoint, misses bool) {
 	}
 }
 
-// Retained returns an update with the missing endpoints that the existing slice has and the update lacks, as they are
-// wanted. It changes neither slice, and returns update itself if there are no such endpoints.
-func (m *Moves) Retained(update, existing *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
-	if !Loses(update, existing) {
+// WithMissing returns an update with the missing endpoints that the existing slice has and the update lacks, as they
+// are wanted. It changes neither slice, and returns update itself if there are no such endpoints.
+func (m *Moves) WithMissing(update, existing *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
+	if !losesAddress(update, existing) {
 		return update
 	}
 	rest := m.missingOf(existing)
@@ -149,9 +149,9 @@ func (m *Moves) missingOf(s *discoveryv1.EndpointSlice) (rest []discoveryv1.Endp
 	return rest
 }
 
-// Retired divides the slices that are no longer wanted: deleted ones, and trimmed ones that stay for their missing
-// endpoints alone. A slice with only such endpoints is in neither. It does not change all.
-func (m *Moves) Retired(all []*discoveryv1.EndpointSlice) (deleted, trimmed []*discoveryv1.EndpointSlice) {
+// DivideUnwanted divides the slices that are no longer wanted: deleted ones, and trimmed ones that stay for their
+// missing endpoints alone. A slice with only such endpoints is in neither. It does not change all.
+func (m *Moves) DivideUnwanted(all []*discoveryv1.EndpointSlice) (deleted, trimmed []*discoveryv1.EndpointSlice) {
 	for _, s := range all {
 		switch rest := m.missingOf(s); {
 		case len(rest) == 0:

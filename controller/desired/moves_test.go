@@ -92,7 +92,7 @@ func TestMovedEndpoints(t *testing.T) {
 		updates := dividedOf(tt.updates)
 		var retained []*discoveryv1.EndpointSlice
 		for _, o := range updates {
-			r := moves.Retained(o, byName[o.Name])
+			r := moves.WithMissing(o, byName[o.Name])
 			if changed := textOf(dividedOf(tt.updates)) != textOf(updates); changed ||
 				(r != o) != (len(r.Endpoints) > len(o.Endpoints)) {
 				t.Errorf("%s: an update was changed, or copied in vain", tt.name)
@@ -109,7 +109,7 @@ func TestMovedEndpoints(t *testing.T) {
 	full := dividedOf("a=3")[0]
 	full.Endpoints = slices.Repeat(full.Endpoints, broker.MaxEndpoints-1)
 	none := func(string) *discoveryv1.EndpointSlice { return nil }
-	if r := NewMoves(dividedOf("b=12"), none).Retained(full,
+	if r := NewMoves(dividedOf("b=12"), none).WithMissing(full,
 		dividedOf("a=12")[0]); len(r.Endpoints) != broker.MaxEndpoints {
 		t.Errorf("%d endpoints in a slice that is full, want %d", len(r.Endpoints), broker.MaxEndpoints)
 	}
@@ -119,8 +119,8 @@ func TestMovedEndpoints(t *testing.T) {
 		t.Errorf("%v stay in a slice of another cluster", left)
 	}
 	for text, want := range map[string]bool{"a=12": false, "a=21": false, "a=1": true, "a=13": true, "a=123": false} {
-		if got := Loses(dividedOf(text)[0], dividedOf("a=12")[0]); got != want {
-			t.Errorf("Loses(%s) = %t, want %t", text, got, want)
+		if got := losesAddress(dividedOf(text)[0], dividedOf("a=12")[0]); got != want {
+			t.Errorf("losesAddress(%s) = %t, want %t", text, got, want)
 		}
 	}
 }
@@ -153,10 +153,10 @@ func TestMovesFollowWhatIsWritten(t *testing.T) {
 		moves := NewMoves(dividedOf(tt.wanted), func(name string) *discoveryv1.EndpointSlice { return byName[name] })
 		for _, s := range dividedOf(tt.written) {
 			if len(s.Endpoints) == 0 {
-				moves.Wrote(s.Name, nil)
+				moves.Record(s.Name, nil)
 				continue
 			}
-			moves.Wrote(s.Name, s)
+			moves.Record(s.Name, s)
 		}
 		s := dividedOf(tt.slice)[0]
 		var got string
@@ -166,7 +166,7 @@ func TestMovesFollowWhatIsWritten(t *testing.T) {
 		if got != tt.want {
 			t.Errorf("%s: %q stay, want %q", tt.name, got, tt.want)
 		}
-		if deleted, _ := moves.Retired([]*discoveryv1.EndpointSlice{s}); (len(deleted) > 0) != (tt.want == "") {
+		if deleted, _ := moves.DivideUnwanted([]*discoveryv1.EndpointSlice{s}); (len(deleted) > 0) != (tt.want == "") {
 			t.Errorf("%s: deleted %q, want that: %t", tt.name, textOf(deleted), tt.want == "")
 		}
 	}
@@ -190,7 +190,7 @@ func swapped(n int) func() {
 	return func() {
 		moves := NewMoves(wanted, func(name string) *discoveryv1.EndpointSlice { return byName[name] })
 		for i, w := range wanted {
-			moves.Wrote(w.Name, moves.Retained(w, existing[i]))
+			moves.Record(w.Name, moves.WithMissing(w, existing[i]))
 		}
 	}
 }

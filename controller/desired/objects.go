@@ -3,7 +3,7 @@
 //
 //	merge.Result      slices of all members      objects in this cluster
 //	     │                      │                          │
-//	     └────────▶ Of ◀────────┘                          │
+//	     └─────▶ ObjectsOf ◀────┘                          │
 //	                 │ ServiceImport, derived Service, slices
 //	                 └──────────────▶ Diff ◀───────────────┘
 //	                                   │ Changes: create, update, delete, foreign
@@ -33,8 +33,8 @@ type Objects struct {
 	Slices  []*discoveryv1.EndpointSlice
 }
 
-// A Cluster is what the objects of an imported service depend on besides the exports.
-type Cluster struct {
+// An ImportingCluster is what the objects of an imported service depend on besides the exports.
+type ImportingCluster struct {
 	Sources []Source
 	// Families are those in which the cluster has addresses for Services.
 	Families []corev1.IPFamily
@@ -48,7 +48,7 @@ type Cluster struct {
 }
 
 // Local returns the cluster itself, "" if it does not export the service.
-func (c Cluster) Local() string {
+func (c ImportingCluster) Local() string {
 	for _, s := range c.Sources {
 		if s.Local {
 			return s.Cluster
@@ -57,9 +57,9 @@ func (c Cluster) Local() string {
 	return ""
 }
 
-// Of returns what should be in the importing cluster, sharing no memory with r and c, and what of the sources is
+// ObjectsOf returns what should be in the importing cluster, sharing no memory with r and c, and what of the sources is
 // rejected.
-func Of(r merge.Result, c Cluster) (Objects, []merge.Rejection) {
+func ObjectsOf(r merge.Result, c ImportingCluster) (Objects, []merge.Rejection) {
 	if r.Import == nil {
 		return Objects{}, nil
 	}
@@ -90,7 +90,7 @@ func Of(r merge.Result, c Cluster) (Objects, []merge.Rejection) {
 
 // service returns the Service that gives the import its addresses in this cluster (KEP-1645, "ClusterSet Service
 // Behavior Expectations"). It has no selector: its endpoints are the imported slices.
-func service(r merge.Result, c Cluster) *corev1.Service {
+func service(r merge.Result, c ImportingCluster) *corev1.Service {
 	families := r.Families(c.Families)
 	if !r.HasService() || len(families) == 0 {
 		return nil
@@ -137,8 +137,8 @@ func route(s *corev1.Service, ips []string) {
 	}
 }
 
-// Unrouted returns a derived Service as it is without clusterset IPs.
-func Unrouted(s *corev1.Service) *corev1.Service {
+// UnroutedService returns a derived Service as it is without clusterset IPs.
+func UnroutedService(s *corev1.Service) *corev1.Service {
 	s = s.DeepCopy()
 	s.Spec.Type, s.Spec.LoadBalancerClass, s.Spec.AllocateLoadBalancerNodePorts = corev1.ServiceTypeClusterIP, nil, nil
 	s.Spec.ExternalTrafficPolicy, s.Status = "", corev1.ServiceStatus{}

@@ -33,8 +33,8 @@ func Show(e *discoveryv1.EndpointSlice) {
 	delete(e.Labels, labelProxyName)
 }
 
-// Kept returns a shown copy of an imported slice.
-func Kept(e *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
+// ShownCopy returns a shown copy of an imported slice.
+func ShownCopy(e *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 	e = e.DeepCopy()
 	e.UID, e.ResourceVersion, e.ManagedFields = "", "", nil
 	if _, hidden := e.Labels[labelProxyName]; hidden { // a Headless service has the other label, too

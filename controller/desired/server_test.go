@@ -174,7 +174,7 @@ func (m *member) wanted() desired.Objects {
 	if !m.gone {
 		records = append(records, merge.Record{Cluster: "east", Created: m.record.CreationTimestamp, Spec: m.record.Spec})
 	}
-	c := desired.Cluster{
+	c := desired.ImportingCluster{
 		Sources: []desired.Source{{
 			Cluster: "east", Slices: []*discoveryv1.EndpointSlice{m.slice},
 			Declared: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")},
@@ -187,7 +187,7 @@ func (m *member) wanted() desired.Objects {
 	if m.existing.Service != nil {
 		c.ClusterIPs = m.existing.Service.Spec.ClusterIPs
 	}
-	o, rejected := desired.Of(merge.Merge(types.NamespacedName{Namespace: "shop", Name: "db"}, records,
+	o, rejected := desired.ObjectsOf(merge.Merge(types.NamespacedName{Namespace: "shop", Name: "db"}, records,
 		merge.Options{}), c)
 	if len(rejected) > 0 {
 		m.Fatalf("rejected: %+v", rejected)

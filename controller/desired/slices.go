@@ -72,7 +72,7 @@ func Slices(r merge.Result, src Source) ([]*discoveryv1.EndpointSlice, []merge.R
 	}
 	for _, s := range src.Kept {
 		if !names[s.Name] {
-			imported = append(imported, Kept(s))
+			imported = append(imported, ShownCopy(s))
 		}
 	}
 	return imported, im.rejected

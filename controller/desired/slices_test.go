@@ -54,7 +54,7 @@ func TestImportedSlice(t *testing.T) {
 	r := merge.Merge(shop, records, merge.Options{})
 	src := sourceOf(from)
 	src.From = 5
-	o, _ := Of(r, Cluster{Sources: []Source{src}})
+	o, _ := ObjectsOf(r, ImportingCluster{Sources: []Source{src}})
 	want := `[{"kind":"EndpointSlice","apiVersion":"discovery.k8s.io/v1","metadata":{"name":"imported-` +
 		broker.Hash(32, "b", "shop", from.Name) + `","namespace":"shop","labels":{` +
 		`"endpointslice.kubernetes.io/managed-by":"controller.clusterset-dns.io","kubernetes.io/service-name":"` + DerivedName("shop", "db") + `",` +
@@ -245,7 +245,7 @@ func TestSlicesOfNobody(t *testing.T) {
 	if got, rejected := Slices(r, sourceOf(source([]string{"http"}, "10.1.0.1"))); got != nil || rejected != nil {
 		t.Errorf("slices = %v, rejected = %v of a cluster that exports nothing, want neither", got, rejected)
 	}
-	o, _ := Of(merge.Merge(shop, nil, merge.Options{}), Cluster{Sources: []Source{sourceOf()}})
+	o, _ := ObjectsOf(merge.Merge(shop, nil, merge.Options{}), ImportingCluster{Sources: []Source{sourceOf()}})
 	if !(Changes{Create: o}).Empty() {
 		t.Errorf("objects = %+v without exports, want none", o)
 	}

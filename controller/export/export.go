@@ -148,7 +148,7 @@ func valid(exp *mcsv1beta1.ServiceExport, service *corev1.Service, o Options) (m
 // (KEP-5939) and the clusters that it is to reach.
 func validSelectors(exp *mcsv1beta1.ServiceExport, service *corev1.Service) (mcsv1beta1.ServiceExportConditionReason,
 	string) {
-	selectors, _, err := selection.Of(preferences(exp))
+	selectors, _, err := selection.FromAnnotations(preferences(exp))
 	_, list := exp.Annotations[broker.AnnotationSelectors]
 	_, errTo := selection.ToClusters(exp.Annotations)
 	switch {
@@ -180,7 +180,7 @@ func preferences(exp *mcsv1beta1.ServiceExport) map[string]string {
 
 // selectors returns the selectors of the export: an unknown affinity, and a list beyond the bounds, have none.
 func (x *exporter) selectors() []v1alpha1.ClusterSelector {
-	selectors, _, err := selection.Of(preferences(x.exp))
+	selectors, _, err := selection.FromAnnotations(preferences(x.exp))
 	switch {
 	case err != nil:
 		x.ignore("Ignored: %s.", err)

@@ -125,14 +125,14 @@ func (c *claims) decide(svc types.NamespacedName, record *v1alpha1.ExportedServi
 	view, o := c.broker.MergeView(svc, o)
 	o.VIPs.Has = noted
 	o.VIPs.Removed = c.broker.Members.RemovedAmong(noted)
-	s := claimant{name: svc, record: record, vips: o.VIPs.Accepted(c.member.Namespace(svc.Namespace)),
+	s := claimant{name: svc, record: record, vips: o.VIPs.AcceptedBy(c.member.Namespace(svc.Namespace)),
 		pools: c.own(o.VIPs.Pools), now: now}
 	present = append(slices.Clone(present), c.lostClaims(present, s)...)
 	exported := len(present) == 0 || c.exported(svc, record, view)
 	for _, x := range present {
 		addr := addrOf(x)
 		pool, ok := poolOf(s.pools, addr.Is4())
-		first, some := s.vips.First(addr.Is4())
+		first, some := s.vips.OldestClaim(addr.Is4(), true)
 		switch {
 		case ok && !pool.Prefix.Contains(addr), s.vips.Foreign(merge.Address{IP: addr, Cluster: c.clusterID}):
 			continue // the VIP CIDR is another one now, or another member's
@@ -224,7 +224,7 @@ func (c *claims) allocates(svc types.NamespacedName, record *v1alpha1.ExportedSe
 	if ns := c.member.Namespace(svc.Namespace); ns != nil {
 		records = slices.DeleteFunc(records, func(r merge.Record) bool { return !apibroker.SourceAllowed(ns, r.Cluster) })
 	}
-	return merge.Allocates(svc, c.clusterID, records, c.broker.Selectable(records), o)
+	return merge.IsAllocator(svc, c.clusterID, records, c.broker.Selectable(records), o)
 }
 
 // give revives released claims of a service that lacks addresses, or sets lacks, or noVIP.
@@ -238,8 +238,8 @@ func (c *claims) give(d *decision, s claimant) {
 		v4 := f == corev1.IPv4Protocol
 		at := slices.IndexFunc(d.claims, func(x v1alpha1.Claim) bool { return addrOf(x).Is4() == v4 })
 		pool, ok := poolOf(s.pools, v4)
-		_, claimed := others.First(v4)
-		_, retained := others.Keeps(v4)
+		_, claimed := others.OldestClaim(v4, true)
+		_, retained := others.RetainedAddress(v4)
 		switch {
 		case claimed, retained, at >= 0 && d.claims[at].Released == 0:
 			some = true

@@ -340,7 +340,7 @@ func TestClaimsAreLost(t *testing.T) {
 func TestVIPsOutsideOfThePool(t *testing.T) {
 	b := newEnv(t)
 	a := b.start(func(c *Config) {
-		c.Merge.VIP, c.Merge.VIPNetworks = merge.CIDR, merge.DefaultVIPNetworks.With(netip.MustParsePrefix("10.200.0.0/14"))
+		c.Merge.VIP, c.Merge.VIPNetworks = merge.CIDR, merge.DefaultVIPNetworks.WithNetwork(netip.MustParsePrefix("10.200.0.0/14"))
 	})
 	one := memberenv.Service("one")
 	a.create(one, "")

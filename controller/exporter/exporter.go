@@ -342,7 +342,7 @@ func (e *Exporter) export(ctx context.Context, svc types.NamespacedName, r expor
 // waitsFor returns, in one sentence, the reason to write nothing to the broker yet, or "".
 func (e *Exporter) waitsFor() string {
 	switch why := e.cfg.Freezes.Suspended(safety.Export); {
-	case e.cfg.Freezes.Any(safety.Credential):
+	case e.cfg.Freezes.AnyInForce(safety.Credential):
 		return "Waiting for the broker: it rejects the credential of this cluster."
 	case why != "":
 		return "Waiting for the broker: " + why + "."

@@ -124,7 +124,7 @@ func (a *attempt) next() (want protocol.Export, next []protocol.Write) {
 		}
 	}
 	for _, e := range a.existing {
-		if deleted, _ := a.moves.Retired([]*discoveryv1.EndpointSlice{e}); a.wanted[e.Name] == nil && len(deleted) == 0 {
+		if deleted, _ := a.moves.DivideUnwanted([]*discoveryv1.EndpointSlice{e}); a.wanted[e.Name] == nil && len(deleted) == 0 {
 			want.Slices = append(want.Slices, e.Name)
 		}
 	}
@@ -145,9 +145,9 @@ func (a *attempt) listed(name string) bool {
 func (a *attempt) target(name string) *discoveryv1.EndpointSlice {
 	e := a.byName[name]
 	if w := a.wanted[name]; w != nil {
-		return a.moves.Retained(w, e)
+		return a.moves.WithMissing(w, e)
 	}
-	deleted, trimmed := a.moves.Retired([]*discoveryv1.EndpointSlice{e})
+	deleted, trimmed := a.moves.DivideUnwanted([]*discoveryv1.EndpointSlice{e})
 	if len(deleted) > 0 {
 		return e
 	}
@@ -252,7 +252,7 @@ func (a *attempt) writeSlice(ctx context.Context, x protocol.Write) error {
 	if err != nil {
 		return err
 	}
-	a.moves.Wrote(current.Name, found)
+	a.moves.Record(current.Name, found)
 	a.tried[x], a.again[x] = current == a.wanted[x.Slice] || a.again[x], true
 	return nil
 }

@@ -148,7 +148,7 @@ func (s Status) isMember() bool { return s.Known && s.ClusterID != "" && !s.Leav
 
 // mayWrite reports whether the broker is the one that was joined, as far as is known.
 func (m *Membership) mayWrite() bool {
-	return m.Identity.Digest != "" && m.IsOriginal() && m.Freezes.Suspended(safety.Beat) == ""
+	return m.Identity.Digest != "" && m.IsOriginal() && m.Freezes.Suspended(safety.Heartbeat) == ""
 }
 
 // IsOriginal reports whether this cluster is known not to be a copy of the member: a copy writes nothing to the broker.

@@ -19,7 +19,7 @@
 //	    |  the broker lost a record that its owner lists, or has an old one, or slices lack the ports of their record: refreshOthers
 //	    |  keeps the endpoints of all clusters current
 //	    v
-//	writer.write    compare --> desired.Of, desired.Diff (pure) --> write.Import.Apply, until there are none; status last
+//	writer.write    compare --> desired.ObjectsOf, desired.Diff (pure) --> write.Import.Apply, until there are none; status last
 //	    |
 //	    v
 //	conditions      Conflict of this cluster's own ServiceExport
@@ -312,7 +312,7 @@ func (i *Importer) refresh(ctx context.Context, svc types.NamespacedName, all ..
 		clusters, sources = append(clusters, src.Cluster), append(sources, src.Source)
 		if src.spec == nil {
 			for _, e := range src.Kept {
-				wanted = append(wanted, desired.Kept(e))
+				wanted = append(wanted, desired.ShownCopy(e))
 			}
 			continue
 		}

@@ -674,7 +674,7 @@ func (i importing) loseMember(id string) *v1alpha1.Member {
 // checkLost compares the reason lost_members.
 func (i importing) checkLost(what string, want bool) {
 	i.Helper()
-	if i.Review(); i.Freezes.Any(safety.LostMembers) != want {
+	if i.Review(); i.Freezes.AnyInForce(safety.LostMembers) != want {
 		i.Errorf("%s: lost_members is %t, want %t", what, !want, want)
 	}
 }

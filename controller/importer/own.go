@@ -25,7 +25,7 @@ func contributionOf(
 	o merge.Options,
 ) ([]*discoveryv1.EndpointSlice, []merge.Rejection) {
 	merged := merge.Merge(member.KeyOf(imp), []merge.Record{{Cluster: src.Cluster, Spec: spec}}, o)
-	wanted, rejected := desired.Of(ownContribution(imp, derived, merged), desired.Cluster{
+	wanted, rejected := desired.ObjectsOf(ownContribution(imp, derived, merged), desired.ImportingCluster{
 		Sources: []desired.Source{src},
 	})
 	return wanted.Slices, rejected

@@ -27,7 +27,7 @@ import (
 // service without exports: its import is removed.
 type plan struct {
 	result  merge.Result
-	cluster desired.Cluster // without what depends on the objects that exist
+	cluster desired.ImportingCluster // without what depends on the objects that exist
 	// conflicts are those between all records that reach this cluster, whether this namespace accepts them or not, and
 	// those of its own export in the clusters that it reaches.
 	conflicts []merge.Conflict
@@ -73,7 +73,7 @@ func (p plan) sourceOf(cluster string) desired.Source {
 // nothing. Its fields are the same for all services. It reads nothing: a plan follows from its inputs, and from the
 // limits.
 //
-//	inputs.records ─► Seen: those that reach this cluster ─► acceptedRecords: policy of the namespace, limits ─► merge.Merge
+//	inputs.records ─► those that reach this cluster ─► acceptedRecords: policy of the namespace, limits ─► merge.Merge
 //	       ─► untilAllocated: is the clusterset IP there? ─► preferencesOf, distribute: which clusters are preferred ─► plan
 //
 // The importer calls plan at each reconcile, for several services at the same time.
@@ -89,8 +89,8 @@ type planner struct {
 
 // plan merges the records of a service.
 func (p planner) plan(in inputs) plan {
-	in.options.VIPs = in.options.VIPs.Accepted(in.namespace)
-	seen := merge.Seen(in.records, p.clusterID, in.reach[p.clusterID])
+	in.options.VIPs = in.options.VIPs.AcceptedBy(in.namespace)
+	seen := merge.RecordsFor(in.records, p.clusterID, in.reach[p.clusterID])
 	all := merge.Merge(in.service, seen, in.options)
 	out := plan{result: all, conflicts: all.Conflicts, exporters: exportersOf(all.Members), rejected: all.Rejected}
 	if in.reach != nil && in.own.Record != nil {
@@ -110,7 +110,7 @@ func (p planner) plan(in inputs) plan {
 		out.prefers.annotate(out.result.Import)
 		p.distribute(in, &out)
 	}
-	out.cluster = desired.Cluster{Sources: p.sources(in, out.result, &out.rejected), Families: in.families}
+	out.cluster = desired.ImportingCluster{Sources: p.sources(in, out.result, &out.rejected), Families: in.families}
 	if len(in.families) == 0 { // the API server decides
 		out.cluster.Families = []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
 	}
@@ -164,7 +164,7 @@ func (p planner) preferencesOf(in inputs, r merge.Result, rejected *[]merge.Reje
 	}
 	prefers := preferences{}
 	if ns := in.namespace; ns != nil {
-		own, given, err := selection.Of(ns.Annotations)
+		own, given, err := selection.FromAnnotations(ns.Annotations)
 		switch {
 		case err != nil:
 			selectors = p.selectors
@@ -287,7 +287,7 @@ func (p planner) beyondLimit(in inputs, r merge.Record) (merge.Rejection, time.D
 	}
 	found := in.derived != nil && desired.IsDerived(in.derived)
 	makes := in.options.VIP == merge.Derived || in.options.VIP == merge.CIDR &&
-		in.options.VIPs.Give(in.options.Reserved, r.Spec.VIP != nil && r.Spec.VIP.Wanted)
+		in.options.VIPs.HasAddress(in.options.Reserved, r.Spec.VIP != nil && r.Spec.VIP.Wanted)
 	why := p.limits.admit(in.service, r.Cluster, found, !found && makes && r.Spec.Type == v1alpha1.ClusterSetIP)
 	if why == "" {
 		return merge.Rejection{}, 0

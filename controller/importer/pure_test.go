@@ -113,7 +113,7 @@ func TestReadiness(t *testing.T) {
 			tt.local = []corev1.IPFamily{v4, v6}
 		}
 		imp := &mcsv1beta1.ServiceImport{Spec: tt.spec}
-		p := plan{result: merge.Result{Import: imp}, cluster: desired.Cluster{Families: tt.local}, wanted: tt.wanted}
+		p := plan{result: merge.Result{Import: imp}, cluster: desired.ImportingCluster{Families: tt.local}, wanted: tt.wanted}
 		o := desired.Objects{Import: imp}
 		if tt.derived {
 			o.Service = &corev1.Service{}

@@ -102,7 +102,7 @@ type portChoice struct {
 
 // why returns the reason for the clusters in use.
 func (c portChoice) why() string {
-	switch used := c.Used(); {
+	switch used := c.Rank(); {
 	case used >= c.ranks:
 		return "no cluster has a ready endpoint: all are in use"
 	case used == c.ranks-1:
@@ -193,7 +193,7 @@ func (cs *choices) choose(svc types.NamespacedName, p preferences, c consumer, w
 		if remaining > 0 && (wait == 0 || remaining < wait) {
 			wait = remaining
 		}
-		used[key] = ranks.Clusters(f.Used())
+		used[key] = ranks.Clusters(f.Rank())
 		next.ports[key] = portChoice{f, len(ranks), used[key], last.sinceOf(used[key], at)}
 	}
 	cs.set(svc, next)
@@ -217,7 +217,7 @@ func hideWhole(e *discoveryv1.EndpointSlice, used []string) {
 // resume returns the choice of a port when a controller starts, by the clusters that are shown.
 func resume(ranks selection.Ranks, visible []string) portChoice {
 	c := portChoice{Failover: selection.Resume(ranks, visible)}
-	if used := c.Used(); used >= 0 {
+	if used := c.Rank(); used >= 0 {
 		c.clusters = ranks.Clusters(used)
 	}
 	return c

@@ -206,7 +206,7 @@ func TestVIPsThatDoNotCount(t *testing.T) {
 	north := partner{b, "north", b.AddMember("north", "10.96.0.0/24")}
 	b.Create(north.claiming("10.96.0.10"), north.slice("a", "10.2.0.1"))
 	i := b.start(func(c *Config) {
-		c.Merge.VIP, c.Merge.VIPNetworks = merge.CIDR, merge.DefaultVIPNetworks.With(netip.MustParsePrefix("10.0.0.0/8"))
+		c.Merge.VIP, c.Merge.VIPNetworks = merge.CIDR, merge.DefaultVIPNetworks.WithNetwork(netip.MustParsePrefix("10.0.0.0/8"))
 	}, netip.MustParsePrefix("10.96.0.0/16"))
 	check := func(what string, ips ...string) {
 		t.Helper()

@@ -38,7 +38,7 @@ type writerConfig struct {
 
 // A writer makes the objects of one imported service what a plan asks for. It serves one reconcile.
 //
-//	write: +--> compare (desired.Of, desired.Diff)      --> none left: done
+//	write: +--> compare (desired.ObjectsOf, desired.Diff)      --> none left: done
 //	       |        v
 //	       +---- [write.Import.Apply]: deletions, import, derived Service, slices; then the status alone
 type writer struct {
@@ -102,7 +102,7 @@ func (w *writer) desired(p plan, foreign []string) desired.Objects {
 	}
 	imported := member.IsOurs(existing.Import)
 	c.Unrouted = w.written.Unrouted()
-	o, rejected := desired.Of(p.result, c)
+	o, rejected := desired.ObjectsOf(p.result, c)
 	if o.Import == nil {
 		return o
 	}
@@ -179,7 +179,7 @@ func (w *writer) replaceSlices(ctx context.Context, clusters []string, wanted []
 	if c := prefers.consumer(existing.Import, existing.Service); c != nothing {
 		for _, e := range existing.Slices {
 			if desired.IsImported(e) && others(e) {
-				wanted = append(wanted, desired.Kept(e))
+				wanted = append(wanted, desired.ShownCopy(e))
 			}
 		}
 		w.choose(prefers, c, wanted)

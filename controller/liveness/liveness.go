@@ -157,8 +157,8 @@ const (
 	waitUnit = time.Minute
 )
 
-// Restored returns the result of an earlier process.
-func Restored(silent map[string]Silence, o OnExpiry, now time.Time) Result {
+// RestoredResult returns the result of an earlier process.
+func RestoredResult(silent map[string]Silence, o OnExpiry, now time.Time) Result {
 	r := Result{silent: make(map[string]Silence, len(silent))}
 	for cluster, s := range silent {
 		if s.Since.After(now) { // a clock that was set back
@@ -248,7 +248,7 @@ func (r Result) Next(in Inputs) (next Result, silent, back []Member) {
 
 // Silence returns r with another silent member. seen is its newest heartbeat.
 func (r Result) Silence(cluster string, seen protocol.Stamp, o OnExpiry, now time.Time) Result {
-	r.silent = with(r.silent, cluster, Silence{Since: now.Round(0), Seen: seen, part: o.Part(0)})
+	r.silent = withEntry(r.silent, cluster, Silence{Since: now.Round(0), Seen: seen, part: o.Part(0)})
 	return r
 }
 
@@ -260,22 +260,22 @@ func (r Result) Return(cluster string, ttl time.Duration, now time.Time) Result 
 	if returned && now.Sub(last.at) <= last.wait+maxWait*unit {
 		wait = min(2*last.wait, maxWait*unit)
 	}
-	r.returns = with(r.returns, cluster, comeback{now, wait})
+	r.returns = withEntry(r.returns, cluster, comeback{now, wait})
 	s := r.silent[cluster]
 	s.returning = true
-	r.silent = with(r.silent, cluster, s)
+	r.silent = withEntry(r.silent, cluster, s)
 	return r
 }
 
-// with returns a copy of m with one entry set.
-func with[V any](m map[string]V, key string, v V) map[string]V {
+// withEntry returns a copy of m with one entry set.
+func withEntry[V any](m map[string]V, key string, v V) map[string]V {
 	changed := maps.Collect(maps.All(m))
 	changed[key] = v
 	return changed
 }
 
-// Without returns r without the clusters for which drop is true.
-func (r Result) Without(drop func(cluster string) bool) Result {
+// WithoutClusters returns r without the clusters for which drop is true.
+func (r Result) WithoutClusters(drop func(cluster string) bool) Result {
 	r.silent = maps.Clone(r.silent)
 	maps.DeleteFunc(r.silent, func(cluster string, _ Silence) bool { return drop(cluster) })
 	return r

@@ -43,7 +43,7 @@ func evaluate(r Result, in Inputs) Result {
 	member := func(cluster string) bool {
 		return slices.ContainsFunc(in.Members, func(m Member) bool { return m.Cluster == cluster })
 	}
-	return r.Without(func(cluster string) bool { return r.Returning(cluster) || !member(cluster) })
+	return r.WithoutClusters(func(cluster string) bool { return r.Returning(cluster) || !member(cluster) })
 }
 
 func (w clusterset) echoed(now int) time.Time {
@@ -214,7 +214,7 @@ func TestRestored(t *testing.T) {
 			{Cluster: "over", Seen: at(1)},
 		}}
 	}
-	r := Restored(map[string]Silence{
+	r := RestoredResult(map[string]Silence{
 		"dead": {Since: at(-30), Seen: 7}, "over": {Since: at(-300)}, "left": {Since: at(0)}, "tomorrow": {Since: at(86400)},
 	}, lastResort, at(0))
 	if r.Part("dead") != LastResort || r.Part("over") != Nothing || r.Part("dies") != All ||

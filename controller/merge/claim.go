@@ -48,8 +48,8 @@ type VIPs struct {
 	Taken []netip.Addr
 }
 
-// Accepted returns v without claims and addresses of clusters that a namespace, which may be nil, does not accept.
-func (v VIPs) Accepted(ns *corev1.Namespace) VIPs {
+// AcceptedBy returns v without claims and addresses of clusters that a namespace, which may be nil, does not accept.
+func (v VIPs) AcceptedBy(ns *corev1.Namespace) VIPs {
 	if ns == nil {
 		return v
 	}
@@ -78,10 +78,9 @@ func (v VIPs) Foreign(a Address) bool {
 	return slices.ContainsFunc(v.Pools, func(p Pool) bool { return p.Cluster != a.Cluster && p.Prefix.Contains(a.IP) })
 }
 
-// First returns the oldest valid claim of an IP family by a member that exports the service. Others give way to it.
-func (v VIPs) First(v4 bool) (first Claim, ok bool) { return v.first(v4, true) }
-
-func (v VIPs) first(v4, exporting bool) (first Claim, ok bool) {
+// OldestClaim returns the oldest valid claim of an IP family, of members that export the service or of those that do
+// not. Other members give way to the oldest of an exporting one.
+func (v VIPs) OldestClaim(v4, exporting bool) (first Claim, ok bool) {
 	for _, c := range v.Claims {
 		older := !ok || cmp.Or(cmp.Compare(c.when(), first.when()), cmp.Compare(c.Cluster, first.Cluster),
 			c.IP.Compare(first.IP)) < 0
@@ -92,8 +91,8 @@ func (v VIPs) first(v4, exporting bool) (first Claim, ok bool) {
 	return first, ok
 }
 
-// claimed returns the claim of an address of the import.
-func (v VIPs) claimed(a Address) (Claim, bool) {
+// claimOf returns the claim of an address of the import.
+func (v VIPs) claimOf(a Address) (Claim, bool) {
 	at := slices.IndexFunc(v.Claims, func(c Claim) bool { return c.IP == a.IP && c.Cluster == a.Cluster })
 	if at < 0 {
 		return Claim{}, false
@@ -101,17 +100,17 @@ func (v VIPs) claimed(a Address) (Claim, bool) {
 	return v.Claims[at], true
 }
 
-// stands reports whether the import may keep an address: the claim is there, or the known inventory is older than the
+// mayKeep reports whether the import may keep an address: the claim is there, or the known inventory is older than the
 // note.
-func (v VIPs) stands(a Address) bool {
-	_, claimed := v.claimed(a)
+func (v VIPs) mayKeep(a Address) bool {
+	_, claimed := v.claimOf(a)
 	return !v.Foreign(a) && (claimed || v.Stamps[a.Cluster] < a.Stamp && !slices.Contains(v.Removed, a.Cluster))
 }
 
-// Keeps returns the address of an IP family that the import keeps despite all other claims.
-func (v VIPs) Keeps(v4 bool) (a Address, ok bool) {
+// RetainedAddress returns the address of an IP family that the import keeps despite all other claims.
+func (v VIPs) RetainedAddress(v4 bool) (a Address, ok bool) {
 	for _, a := range v.Has {
-		if c, _ := v.claimed(a); a.IP.Is4() == v4 && (a.Exported || c.exports()) && v.stands(a) {
+		if c, _ := v.claimOf(a); a.IP.Is4() == v4 && (a.Exported || c.exports()) && v.mayKeep(a) {
 			a.Exported = true
 			return a, true
 		}
@@ -122,10 +121,10 @@ func (v VIPs) Keeps(v4 bool) (a Address, ok bool) {
 // address returns the clusterset IP of an IP family, in this order: the address that the import keeps; the oldest claim
 // of an exporting member; another address of the import; if wanted, the oldest other claim.
 func (v VIPs) address(v4, wanted bool) (a Address, ok bool) {
-	if a, ok = v.Keeps(v4); ok {
+	if a, ok = v.RetainedAddress(v4); ok {
 		return a, true
 	}
-	if c, ok := v.First(v4); ok {
+	if c, ok := v.OldestClaim(v4, true); ok {
 		c.Exported = true
 		return c.Address, true
 	}
@@ -134,17 +133,17 @@ func (v VIPs) address(v4, wanted bool) (a Address, ok bool) {
 		if gone {
 			a.Stamp, a.Exported = 0, false // also when the mark of the removal is gone
 		}
-		if a.IP.Is4() == v4 && (v.stands(a) || gone && !v.Foreign(a)) {
+		if a.IP.Is4() == v4 && (v.mayKeep(a) || gone && !v.Foreign(a)) {
 			return a, true
 		}
 	}
-	c, ok := v.first(v4, false)
+	c, ok := v.OldestClaim(v4, false)
 	return c.Address, ok && wanted
 }
 
-// Give reports whether the service has a clusterset IP. reserved holds the networks of the importing cluster; wanted is
-// set if an export wants one.
-func (v VIPs) Give(reserved []netip.Prefix, wanted bool) bool {
+// HasAddress reports whether the service has a clusterset IP. reserved holds the networks of the importing cluster;
+// wanted is set if an export wants one.
+func (v VIPs) HasAddress(reserved []netip.Prefix, wanted bool) bool {
 	counts, _ := v.split(reserved)
 	_, four := counts.address(true, wanted)
 	_, six := counts.address(false, wanted)

@@ -35,7 +35,7 @@ import (
 //
 // Ports are united or intersected, and the IP families of a Headless service united; any other property is taken from
 // the oldest export, by creation time and then by cluster id (docs/spec/controller.md 4.2). Without a record that
-// counts there is no import. [Seen] returns the records that reach the importing cluster.
+// counts there is no import. [RecordsFor] returns the records that reach the importing cluster.
 func Merge(service types.NamespacedName, records []Record, o Options) Result {
 	entries, rejected := admit(service, records)
 	r := Result{Rejected: rejected, vip: o.VIP}
@@ -94,7 +94,7 @@ func (m *merger) mergeTypes() {
 func (m *merger) mergeFamilies() {
 	m.families = slices.Clone(m.oldest.Spec.IPFamilies)
 	headless := m.oldest.Spec.Type == v1alpha1.Headless
-	for _, e := range m.in()[1:] {
+	for _, e := range m.entries()[1:] {
 		switch {
 		case headless:
 			m.families = unite(m.families, e.Spec.IPFamilies)
@@ -128,13 +128,13 @@ func (m *merger) mergeFamilies() {
 func (m *merger) unreached() (sentences []string) {
 	for _, f := range m.families {
 		var without []string
-		for _, e := range m.in() {
+		for _, e := range m.entries() {
 			if !e.contains(f) {
 				without = append(without, e.Cluster)
 			}
 		}
 		if slices.Sort(without); len(without) > 0 {
-			sentences = append(sentences, fmt.Sprintf("Not reached by %s: %s.", f, list(without)))
+			sentences = append(sentences, fmt.Sprintf("Not reached by %s: %s.", f, quotedList(without)))
 		}
 	}
 	return sentences
@@ -174,7 +174,7 @@ func (m *merger) newImport(service types.NamespacedName) *mcsv1beta1.ServiceImpo
 		metav1.SetMetaDataAnnotation(&imp.ObjectMeta, broker.AnnotationUseVIP, strconv.FormatBool(m.usesVIPs))
 	}
 	setVIPs(imp, m.vips)
-	for _, e := range m.in() {
+	for _, e := range m.entries() {
 		imp.Status.Clusters = append(imp.Status.Clusters, mcsv1beta1.ClusterStatus{Cluster: e.Cluster})
 	}
 	slices.SortFunc(imp.Status.Clusters, func(a, b mcsv1beta1.ClusterStatus) int {

@@ -40,13 +40,13 @@ func ParseVIPNetworks(texts []string) (VIPNetworks, error) {
 		if before := given[p.Addr().Is4()]; before != "" {
 			return n, fmt.Errorf("%q after %s: want one network of each IP family", text, before)
 		}
-		given[p.Addr().Is4()], n = text, n.With(p)
+		given[p.Addr().Is4()], n = text, n.WithNetwork(p)
 	}
 	return n, nil
 }
 
-// With returns n with p in place of the network of its family.
-func (n VIPNetworks) With(p netip.Prefix) VIPNetworks {
+// WithNetwork returns n with p in place of the network of its family.
+func (n VIPNetworks) WithNetwork(p netip.Prefix) VIPNetworks {
 	if p.Addr().Is4() {
 		n.IPv4 = p
 	} else {
@@ -55,8 +55,8 @@ func (n VIPNetworks) With(p netip.Prefix) VIPNetworks {
 	return n
 }
 
-// Of returns the network of the family of an address.
-func (n VIPNetworks) Of(a netip.Addr) netip.Prefix {
+// ForFamilyOf returns the network of the family of an address.
+func (n VIPNetworks) ForFamilyOf(a netip.Addr) netip.Prefix {
 	if a.Is4() {
 		return n.IPv4
 	}
@@ -100,7 +100,7 @@ func Pools(members []v1alpha1.Member, within VIPNetworks) []Pool {
 
 // contain reports whether a VIP CIDR is part of the networks.
 func (n VIPNetworks) contain(p netip.Prefix) bool {
-	in := n.Of(p.Addr())
+	in := n.ForFamilyOf(p.Addr())
 	return n == VIPNetworks{} || in.IsValid() && in.Bits() <= p.Bits() && in.Contains(p.Addr())
 }
 

@@ -75,7 +75,7 @@ func ParseVIPSetting(words []string) (VIPSetting, error) {
 func (s VIPSetting) String() string {
 	words := []string{string(s.Mode)}
 	for _, p := range []netip.Prefix{s.Networks.IPv4, s.Networks.IPv6} {
-		if s.Mode == CIDR && p.IsValid() && p != DefaultVIPNetworks.Of(p.Addr()) {
+		if s.Mode == CIDR && p.IsValid() && p != DefaultVIPNetworks.ForFamilyOf(p.Addr()) {
 			words = append(words, p.String())
 		}
 	}

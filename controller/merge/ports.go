@@ -14,7 +14,7 @@ import (
 // mergePorts unites the ports, oldest record first (docs/spec/controller.md 4.3; KEP-1645, "Service Port": no name
 // twice, and no protocol and number twice).
 func (m *merger) mergePorts() {
-	in := m.in()
+	in := m.entries()
 	var clash bool
 	for _, e := range in {
 		clash = m.unitePorts(e) || clash
@@ -43,7 +43,7 @@ func (m *merger) unitePorts(e *entry) (clash bool) {
 	older := len(m.ports)
 	e.serves = make([]int, len(e.Spec.Ports))
 	for i, p := range e.Spec.Ports {
-		at, differs := match(m.ports[:older], p)
+		at, differs := matchPort(m.ports[:older], p)
 		clash = clash || differs
 		if at < 0 && !differs {
 			at = len(m.ports)
@@ -57,10 +57,10 @@ func (m *merger) unitePorts(e *entry) (clash bool) {
 	return clash
 }
 
-// match returns which of the older ports p is, or -1 if it is not among them, and whether they are in conflict.
+// matchPort returns which of the older ports p is, or -1 if it is not among them, and whether they are in conflict.
 //
 // Names come first: a port of the same name with another number must not get the traffic of it.
-func match(older []unionPort, p v1alpha1.ServicePort) (at int, differs bool) {
+func matchPort(older []unionPort, p v1alpha1.ServicePort) (at int, differs bool) {
 	at = slices.IndexFunc(older, func(u unionPort) bool { return u.Name == p.Name })
 	if at >= 0 {
 		if !samePort(older[at], p) {
@@ -114,7 +114,8 @@ func (m *merger) comparePorts(in []*entry) int {
 }
 
 func equalPorts(a, b v1alpha1.ServicePort) bool {
-	return a.Name == b.Name && a.Protocol == b.Protocol && a.Port == b.Port && ptr.Deref(a.AppProtocol, "") == ptr.Deref(b.AppProtocol, "")
+	return a.Name == b.Name && a.Protocol == b.Protocol && a.Port == b.Port &&
+		ptr.Deref(a.AppProtocol, "") == ptr.Deref(b.AppProtocol, "")
 }
 
 func (m *merger) importPorts() []mcsv1beta1.ServicePort {

@@ -36,7 +36,7 @@ var properties = []property{
 }
 
 func (m *merger) compareProperties() {
-	in := m.in()
+	in := m.entries()
 	for _, p := range properties {
 		want := p.text(&m.oldest.Spec)
 		var disagree int

@@ -16,14 +16,14 @@ import (
 
 // The functions in this file follow which clusters the exports of a service reach (docs/spec/controller.md 3.8).
 
-// Restricted reports whether an export reaches some clusters alone. Otherwise no ClusterProperties are needed.
-func Restricted(records []Record) bool {
+// AnyRestricted reports whether an export reaches some clusters alone. Otherwise no ClusterProperties are needed.
+func AnyRestricted(records []Record) bool {
 	return slices.ContainsFunc(records, func(r Record) bool { return len(r.Spec.ToClusters) > 0 })
 }
 
-// Seen returns the records of exports that reach an importing cluster with these ClusterProperties. The result shares
-// memory with records.
-func Seen(records []Record, cluster string, properties map[string]string) []Record {
+// RecordsFor returns the records of exports that reach an importing cluster with these ClusterProperties. The result
+// shares memory with records.
+func RecordsFor(records []Record, cluster string, properties map[string]string) []Record {
 	return slices.DeleteFunc(slices.Clone(records), func(r Record) bool { return !reaches(r, cluster, properties) })
 }
 
@@ -40,7 +40,7 @@ type view struct {
 // views returns what members and exporting clusters see. properties are the ClusterProperties of all members by their
 // ids.
 func views(records []Record, properties map[string]map[string]string) []view {
-	if !Restricted(records) {
+	if !AnyRestricted(records) {
 		return []view{{records: records}}
 	}
 	importers := slices.Collect(maps.Keys(properties))
@@ -59,7 +59,7 @@ func views(records []Record, properties map[string]map[string]string) []view {
 		if !known {
 			i = len(all)
 			at[key.String()] = i
-			all = append(all, view{records: Seen(records, id, properties[id])})
+			all = append(all, view{records: RecordsFor(records, id, properties[id])})
 		}
 		all[i].clusters = append(all[i].clusters, id)
 	}
@@ -91,7 +91,7 @@ func ConflictsOf(service types.NamespacedName, cluster string, records []Record,
 	}
 	for i := range all {
 		if slices.Sort(seenBy[i]); len(seenBy[i]) < reached {
-			all[i].Message = fmt.Sprintf("In %s: %s", list(seenBy[i]), all[i].Message)
+			all[i].Message = fmt.Sprintf("In %s: %s", quotedList(seenBy[i]), all[i].Message)
 		}
 	}
 	slices.SortFunc(all, func(a, b Conflict) int {
@@ -109,9 +109,9 @@ func ReachedBy(r Record, properties map[string]map[string]string) []string {
 	})
 }
 
-// Offered returns how many of the exports reach each member, by id. properties are as for [ConflictsOf], but of all
+// OfferCounts returns how many of the exports reach each member, by id. properties are as for [ConflictsOf], but of all
 // members.
-func Offered(records []Record, properties map[string]map[string]string) map[string]int {
+func OfferCounts(records []Record, properties map[string]map[string]string) map[string]int {
 	offered := make(map[string]int)
 	for _, r := range records {
 		for _, id := range ReachedBy(r, properties) {
@@ -121,12 +121,12 @@ func Offered(records []Record, properties map[string]map[string]string) map[stri
 	return offered
 }
 
-// Allocates reports whether a cluster has to choose the clusterset IP of a service that lacks one: its export is the
+// IsAllocator reports whether a cluster has to choose the clusterset IP of a service that lacks one: its export is the
 // oldest of those that want one and are the oldest export in a cluster that they reach. Preferred are exports that
 // reach other clusters and have a VIP CIDR of one of their families, then those with such a VIP CIDR, then those that
 // reach other clusters: if a cluster whose export reaches no other does not allocate, other members cannot see why. All
 // members have to give the same pools, whatever their options. properties are as for [ConflictsOf].
-func Allocates(service types.NamespacedName, cluster string, records []Record, properties map[string]map[string]string,
+func IsAllocator(service types.NamespacedName, cluster string, records []Record, properties map[string]map[string]string,
 	o Options) bool {
 	var oldest []Record
 	for _, v := range views(records, properties) {

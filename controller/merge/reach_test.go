@@ -72,7 +72,7 @@ func TestReach(t *testing.T) {
 		var imports, conflicts []string
 		for _, id := range []string{"a", "b", "c", "d"} {
 			var clusters []string
-			if imp := Merge(shop, Seen(tt.records, id, members[id]), Options{}).Import; imp != nil {
+			if imp := Merge(shop, RecordsFor(tt.records, id, members[id]), Options{}).Import; imp != nil {
 				for _, c := range imp.Status.Clusters {
 					clusters = append(clusters, c.Cluster)
 				}
@@ -144,7 +144,7 @@ func TestVIPReach(t *testing.T) {
 	o := Options{VIP: CIDR, VIPs: VIPs{Pools: pools(), Claims: exporting(1, claims("a 243.0.0.1 1"))}}
 	records := []Record{record("a", 1, vip(true), to("b")), record("b", 2, vip(true), to("c")), record("c", 3)}
 	for _, id := range []string{"a", "b", "c", "d"} {
-		if imp := Merge(shop, Seen(records, id, nil), o).Import; imp == nil ||
+		if imp := Merge(shop, RecordsFor(records, id, nil), o).Import; imp == nil ||
 			!slices.Equal(imp.Spec.IPs, []string{"243.0.0.1"}) {
 			t.Errorf("import in %s = %v, want one with the address that a claims", id, imp)
 		}
@@ -178,7 +178,7 @@ func TestVIPReach(t *testing.T) {
 	} {
 		var got string
 		for _, id := range []string{"a", "b", "c", "d"} {
-			if Allocates(shop, id, tt.records, members, o) {
+			if IsAllocator(shop, id, tt.records, members, o) {
 				got += id
 			}
 		}
@@ -190,7 +190,7 @@ func TestVIPReach(t *testing.T) {
 
 // docs/spec/operations.md 8: each member counts the exports that reach it.
 func TestOffered(t *testing.T) {
-	got := Offered([]Record{record("a", 1), record("a", 1, to("c", "d")), record("a", 1, to("a")),
+	got := OfferCounts([]Record{record("a", 1), record("a", 1, to("c", "d")), record("a", 1, to("a")),
 		record("a", 1, toTier("gold"))}, members)
 	if want := (map[string]int{"a": 4, "b": 2, "c": 2, "d": 2}); !maps.Equal(got, want) {
 		t.Errorf("offered = %v, want %v", got, want)

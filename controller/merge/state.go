@@ -32,8 +32,8 @@ type merger struct {
 	rejected  []Rejection // of parts of a record, while the record counts
 }
 
-// in returns the entries that are not left out, oldest first. There is always one, the oldest.
-func (m *merger) in() []*entry {
+// entries returns those that are not left out, oldest first. There is always one, the oldest.
+func (m *merger) entries() []*entry {
 	return slices.DeleteFunc(slices.Clone(m.all), func(e *entry) bool {
 		return e.out == LeftOutType || e.out == LeftOutFamily
 	})
@@ -89,7 +89,7 @@ func (m *merger) conflict(f finding) {
 	fmt.Fprintf(&b, " from oldest service export in %q. %d/%d clusters disagree.", m.oldest.Cluster, f.disagree,
 		len(m.all))
 	if len(f.leftOut) > 0 {
-		fmt.Fprintf(&b, " Left out: %s.", list(f.leftOut))
+		fmt.Fprintf(&b, " Left out: %s.", quotedList(f.leftOut))
 	}
 	for _, sentence := range f.unreached {
 		fmt.Fprintf(&b, " %s", sentence)
@@ -97,8 +97,8 @@ func (m *merger) conflict(f finding) {
 	m.conflicts = append(m.conflicts, Conflict{Reason: f.reason, Message: b.String(), unresolved: f.unresolved})
 }
 
-// list shows at most ten names.
-func list(names []string) string { return enumerate(names, 10, strconv.Quote) }
+// quotedList shows at most ten names.
+func quotedList(names []string) string { return enumerate(names, 10, strconv.Quote) }
 
 // enumerate shows at most so many of all.
 func enumerate[T any](all []T, most int, show func(T) string) string {

@@ -36,7 +36,7 @@ func (m *merger) mergeVIP(object string) (vips []Address) {
 	}
 	m.usesVIPs = len(vips) > 0 || wantsVIP(m.oldest)
 	var disagree int
-	for _, e := range m.in() {
+	for _, e := range m.entries() {
 		if wantsVIP(e) != m.usesVIPs {
 			disagree++
 		}
@@ -87,7 +87,7 @@ func AddressesOf(imp *mcsv1beta1.ServiceImport, networks VIPNetworks) []Address 
 	}
 	var seen []bool // by whether it is IPv4
 	return slices.DeleteFunc(all, func(a Address) bool {
-		bad := !a.IP.IsValid() || networks != VIPNetworks{} && !networks.Of(a.IP).Contains(a.IP) ||
+		bad := !a.IP.IsValid() || networks != VIPNetworks{} && !networks.ForFamilyOf(a.IP).Contains(a.IP) ||
 			slices.Contains(seen, a.IP.Is4())
 		seen = append(seen, a.IP.Is4())
 		return bad

@@ -283,7 +283,7 @@ func TestPools(t *testing.T) {
 	} {
 		var in VIPNetworks
 		if within != "" {
-			in = in.With(netip.MustParsePrefix(within))
+			in = in.WithNetwork(netip.MustParsePrefix(within))
 		}
 		if got := fmt.Sprint(Pools(members, in)); got != want {
 			t.Errorf("pools in %q = %s, want %s", within, got, want)

@@ -9,7 +9,7 @@ type Priority uint8
 const (
 	Live    Priority = iota // something changed
 	Backlog                 // the initial list, and changes that affect all services
-	none
+	priorityCount
 )
 
 // backlogTurn makes each eighth key one of the backlog, which would wait for good while keys change all the time.
@@ -20,7 +20,7 @@ const backlogTurn = 8
 // several lists, where Pop skips it once it was handed out. The workqueue's lock guards it.
 type priorities struct {
 	causes func(types.NamespacedName) (Priority, []string)
-	lists  [none]line
+	lists  [priorityCount]line
 	queued map[types.NamespacedName]Priority // the list that counts, for each key
 	popped int
 }
@@ -50,8 +50,8 @@ func (p *priorities) Pop() types.NamespacedName {
 	if p.popped++; p.popped%backlogTurn == 0 {
 		first = Backlog
 	}
-	for i := range none {
-		priority := (first + i) % none
+	for i := range priorityCount {
+		priority := (first + i) % priorityCount
 		for list := &p.lists[priority]; !list.empty(); {
 			key := list.pop()
 			if at, ok := p.queued[key]; ok && at == priority {

@@ -128,10 +128,10 @@ func New(cfg Config) *Queue {
 }
 
 // Add notes an event of key: something about it changed in this cluster, or has to be checked.
-func (q *Queue) Add(key types.NamespacedName, p Priority) { q.AddOf(own, key, p) }
+func (q *Queue) Add(key types.NamespacedName, p Priority) { q.AddOf(ownCluster, key, p) }
 
-// own stands for this cluster among the members.
-const own = ""
+// ownCluster stands for this cluster among the members.
+const ownCluster = ""
 
 // AddOf notes an event of key that a member caused, "" for this cluster.
 func (q *Queue) AddOf(member string, key types.NamespacedName, p Priority) {
@@ -149,7 +149,7 @@ func (q *Queue) AddAll(keys []types.NamespacedName) (tried func() bool) {
 	q.awaited = awaited
 	for _, key := range keys {
 		awaited[key] = false
-		q.add(q.entry(key), own, Backlog, time.Now())
+		q.add(q.entry(key), ownCluster, Backlog, time.Now())
 	}
 	return func() bool {
 		q.mu.Lock()
@@ -212,7 +212,7 @@ func (q *Queue) AddAfter(key types.NamespacedName, d time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	e, at := q.entry(key), time.Now().Add(d)
-	if e.priority == none {
+	if e.priority == priorityCount {
 		e.priority = Live
 	}
 	switch e.state {
@@ -320,8 +320,8 @@ func (q *Queue) start(ctx context.Context, key types.NamespacedName) bool {
 	if _, ok := q.awaited[key]; ok {
 		q.awaited[key] = true
 	}
-	e.first, e.last, e.urgent, e.lastPriority, e.priority = time.Time{}, time.Time{}, time.Time{}, e.priority, none
-	e.lastMembers, e.members = e.members, nil
+	e.first, e.last, e.urgent = time.Time{}, time.Time{}, time.Time{}
+	e.lastPriority, e.priority, e.lastMembers, e.members = e.priority, priorityCount, e.members, nil
 	return true
 }
 
@@ -368,7 +368,7 @@ func (q *Queue) finish(key types.NamespacedName, failed bool) {
 func (q *Queue) entry(key types.NamespacedName) *entry {
 	e := q.keys[key]
 	if e == nil {
-		e = &entry{key: key, state: resting, priority: none}
+		e = &entry{key: key, state: resting, priority: priorityCount}
 		q.keys[key] = e
 	}
 	return e
@@ -438,7 +438,7 @@ func (q *Queue) moveOn(e *entry) {
 func (q *Queue) causes(key types.NamespacedName) (Priority, []string) {
 	e := q.keys[key]
 	if len(e.members) == 0 {
-		return min(e.priority, Backlog), []string{own}
+		return min(e.priority, Backlog), []string{ownCluster}
 	}
 	return min(e.priority, Backlog), e.members
 }

@@ -120,7 +120,7 @@ func TestDebounce(t *testing.T) {
 					pause(time.Until(start.Add(time.Duration(at) * time.Millisecond)))
 					switch {
 					case slices.Contains(tt.urgent, at):
-						o.AddUrgent(own, service("db"))
+						o.AddUrgent(ownCluster, service("db"))
 					case slices.Contains(tt.others, at):
 						o.AddOf("west", service("db"), Live)
 					default:

@@ -91,7 +91,7 @@ func NewExpiry(ctx context.Context, cfg ExpiryConfig) (*Expiry, error) {
 	if err := json.Unmarshal([]byte(text), &silent); err != nil && text != "" {
 		cfg.Log.Errorf("silent members: annotation %s of the Lease: %v", wellknown.AnnotationSilent, err)
 	}
-	e.result = liveness.Restored(silent, cfg.OnExpiry, time.Now())
+	e.result = liveness.RestoredResult(silent, cfg.OnExpiry, time.Now())
 	return e, nil
 }
 
@@ -128,9 +128,9 @@ func (e *Expiry) Run(ctx context.Context) error {
 // changes.
 func (e *Expiry) evaluate(ctx context.Context, now time.Time) (err error) {
 	in := e.inputs(now)
-	e.Freezes.Set(OwnHeartbeat, e.withheld(now, in.TTL))
+	e.Freezes.Set(OwnHeartbeat, e.expiryBlocked(now, in.TTL))
 	before := e.Result()
-	next, silent, back := before.Without(e.Broker.Members.Removed).Next(in)
+	next, silent, back := before.WithoutClusters(e.Broker.Members.Removed).Next(in)
 	for _, m := range silent {
 		stored, readErr := e.Broker.Heartbeats.Read(ctx, m.Cluster)
 		switch {
@@ -142,7 +142,7 @@ func (e *Expiry) evaluate(ctx context.Context, now time.Time) (err error) {
 	}
 	ended := e.tried != nil && e.tried()
 	if ended {
-		next = next.Without(next.Returning)
+		next = next.WithoutClusters(next.Returning)
 	}
 	// An evaluation that took long would give all members a new TTL.
 	limited, cancel := context.WithTimeout(ctx, in.TTL/4)
@@ -249,8 +249,8 @@ func (e *Expiry) apply(before, next liveness.Result, in liveness.Inputs) {
 	}
 }
 
-// withheld returns why no member can fall silent, or "".
-func (e *Expiry) withheld(now time.Time, ttl time.Duration) string {
+// expiryBlocked returns why no member can fall silent, or "".
+func (e *Expiry) expiryBlocked(now time.Time, ttl time.Duration) string {
 	if !e.echo.Missing(now, ttl) {
 		return ""
 	}

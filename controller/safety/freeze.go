@@ -33,7 +33,7 @@ const (
 	ExportKind                       // this cluster does not have the kind ServiceExport
 	Blind                            // this cluster does not see its own state, or cannot write its exports
 	OwnHeartbeat                     // our own heartbeat does not come back: the silence of others means nothing
-	end
+	reasonCount
 )
 
 // An Operation is what a reason may suspend. Operations are bits of a set.
@@ -41,22 +41,22 @@ type Operation uint8
 
 // The operations. Reasons without any are for people, or set by [Expiry], which holds back by itself.
 const (
-	Export Operation = 1 << iota // writes of records and slices to the broker
-	Import                       // removals, and writes that follow from the broker
-	Beat                         // heartbeats
+	Export    Operation = 1 << iota // writes of records and slices to the broker
+	Import                          // removals, and writes that follow from the broker
+	Heartbeat                       // heartbeats
 )
 
 // reasons has the label "reason" of metric frozen and the suspended operations, also in the words of
 // docs/spec/controller.md 8.7.
-var reasons = [end]struct {
+var reasons = [reasonCount]struct {
 	label    string
 	suspends Operation
 	words    string
 }{
 	NotSynced: {"not_synced", Import, "removals, and writes that follow from the broker"},
-	BrokerIdentity: {"broker_identity", Export | Import | Beat,
+	BrokerIdentity: {"broker_identity", Export | Import | Heartbeat,
 		"removals, writes that follow from the broker, exports, heartbeats"},
-	BrokerEmpty: {"broker_empty", Export | Import | Beat,
+	BrokerEmpty: {"broker_empty", Export | Import | Heartbeat,
 		"removals, writes that follow from the broker, exports, heartbeats"},
 	Credential:   {"credential", Export, "exports"},
 	OldMember:    {"old_member", 0, "nothing"},
@@ -71,7 +71,7 @@ func (r Reason) String() string { return reasons[r].label }
 
 // Reasons lists all reasons.
 func Reasons() (all []Reason) {
-	for r := Reason(1); r < end; r++ {
+	for r := Reason(1); r < reasonCount; r++ {
 		all = append(all, r)
 	}
 	return all
@@ -84,8 +84,8 @@ type Freezes struct {
 	metrics *metrics.Metrics
 	changed func() // called without the lock after a reason came into force or cleared
 
-	mu    sync.Mutex
-	force [end]Freeze // zero for a reason that is not in force
+	mu      sync.Mutex
+	inForce [reasonCount]Freeze // zero for a reason that is not in force
 }
 
 // A Freeze is a reason in force.
@@ -115,15 +115,15 @@ func (f *Freezes) Set(r Reason, detail string) {
 // SetFor is Set for a reason with causes that have codes of their own; code is that of the cause.
 func (f *Freezes) SetFor(r Reason, code reason.Code, detail string) {
 	f.mu.Lock()
-	before, found := f.force[r].Detail != "", detail != ""
+	before, found := f.inForce[r].Detail != "", detail != ""
 	switch {
 	case !found:
-		f.force[r] = Freeze{}
+		f.inForce[r] = Freeze{}
 	case !before:
-		f.force[r] = Freeze{Reason: r, Suspends: reasons[r].words, Since: time.Now()}
+		f.inForce[r] = Freeze{Reason: r, Suspends: reasons[r].words, Since: time.Now()}
 		fallthrough
 	default:
-		f.force[r].Code, f.force[r].Detail = code, detail
+		f.inForce[r].Code, f.inForce[r].Detail = code, detail
 	}
 	f.mu.Unlock()
 	if before == found {
@@ -138,8 +138,8 @@ func (f *Freezes) SetFor(r Reason, code reason.Code, detail string) {
 	f.changed()
 }
 
-// Any reports whether one of the given reasons is in force.
-func (f *Freezes) Any(given ...Reason) bool {
+// AnyInForce reports whether one of the given reasons is in force.
+func (f *Freezes) AnyInForce(given ...Reason) bool {
 	return slices.ContainsFunc(f.InForce(), func(freeze Freeze) bool { return slices.Contains(given, freeze.Reason) })
 }
 
@@ -147,7 +147,7 @@ func (f *Freezes) Any(given ...Reason) bool {
 func (f *Freezes) InForce() []Freeze {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(f.force[:]), func(freeze Freeze) bool { return freeze.Detail == "" })
+	return slices.DeleteFunc(slices.Clone(f.inForce[:]), func(freeze Freeze) bool { return freeze.Detail == "" })
 }
 
 // Suspended returns the detail of a reason in force that suspends an operation, "" if the operation may go on.

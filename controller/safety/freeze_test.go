@@ -43,8 +43,8 @@ func frozen(t *testing.T, reg prometheus.Gatherer, r Reason) float64 {
 // suspended is the table of docs/spec/controller.md 8.7: not that of the code, which it checks.
 var suspended = map[Reason][]Operation{
 	NotSynced:      {Import},
-	BrokerIdentity: {Export, Import, Beat},
-	BrokerEmpty:    {Export, Import, Beat},
+	BrokerIdentity: {Export, Import, Heartbeat},
+	BrokerEmpty:    {Export, Import, Heartbeat},
 	Credential:     {Export},
 	OldMember:      {},
 	LostMembers:    {}, // for people; [Expiry] stops by itself for the next one
@@ -67,7 +67,7 @@ func TestFreezes(t *testing.T) {
 	for _, r := range all {
 		changes = 0
 		f.Set(r, "")
-		for _, op := range []Operation{Export, Import, Beat} {
+		for _, op := range []Operation{Export, Import, Heartbeat} {
 			f.Set(r, "why")
 			if got, want := f.Suspended(op) == "why", slices.Contains(suspended[r], op); got != want {
 				t.Errorf("%s: suspends operation %b: %t, want %t", r, op, got, want)
@@ -78,7 +78,7 @@ func TestFreezes(t *testing.T) {
 			}
 		}
 		*log, changes = nil, 0
-		if f.Any(r) || changes != 0 {
+		if f.AnyInForce(r) || changes != 0 {
 			t.Errorf("%s: frozen at the start, or %d changes by clearing nothing", r, changes)
 		}
 		f.Set(r, "first")
@@ -89,12 +89,12 @@ func TestFreezes(t *testing.T) {
 			in[0].Detail != "second" {
 			t.Errorf("%s: in force %+v and then %+v: want the second detail, since the first one", r, first, in)
 		}
-		if !f.Any(all...) || !f.Any(r) || changes != 1 || frozen(t, reg, r) != 1 {
-			t.Errorf("%s: frozen = %t, %d changes, metric %v; want true, 1, 1", r, f.Any(r), changes, frozen(t, reg, r))
+		if !f.AnyInForce(all...) || !f.AnyInForce(r) || changes != 1 || frozen(t, reg, r) != 1 {
+			t.Errorf("%s: frozen = %t, %d changes, metric %v; want true, 1, 1", r, f.AnyInForce(r), changes, frozen(t, reg, r))
 		}
 		f.Set(r, "")
-		if f.Any(all...) || changes != 2 || frozen(t, reg, r) != 0 {
-			t.Errorf("%s: frozen = %t, %d changes, metric %v after the end; want false, 2, 0", r, f.Any(r), changes,
+		if f.AnyInForce(all...) || changes != 2 || frozen(t, reg, r) != 0 {
+			t.Errorf("%s: frozen = %t, %d changes, metric %v after the end; want false, 2, 0", r, f.AnyInForce(r), changes,
 				frozen(t, reg, r))
 		}
 		if set, cleared := log.count("frozen ("+r.String()+"): first ["+string(reason.Of(reason.Frozen, r.String()))+"]"),

@@ -22,19 +22,20 @@ const (
 	Remote Affinity = "remote" // all other clusters first
 )
 
-// ErrAffinity is the error of an unknown affinity. Every other error of [Of] is that of a malformed list of selectors.
+// ErrAffinity is the error of an unknown affinity. Every other error of [FromAnnotations] is that of a malformed list
+// of selectors.
 var ErrAffinity = errors.New("want local, region, remote or none")
 
 // Selectors returns what an affinity stands for.
 func (a Affinity) Selectors() (Selectors, error) {
-	local := same(about.ClusterIDName)
+	local := sameAsImporter(about.ClusterIDName)
 	switch a {
 	case None:
 		return Selectors{}, nil
 	case Local:
 		return Selectors{local}, nil
 	case Near:
-		return Selectors{local, same(about.RegionName)}, nil
+		return Selectors{local, sameAsImporter(about.RegionName)}, nil
 	case Remote:
 		return Selectors{byID(v1alpha1.NotIn, SameAsImporter)}, nil
 	}
@@ -47,13 +48,13 @@ func byID(operator v1alpha1.PropertyOperator, ids ...string) Selector {
 	}}}}
 }
 
-func same(property string) Selector {
+func sameAsImporter(property string) Selector {
 	return Selector{PropertySelector{MatchProperties: map[string]string{property: SameAsImporter}}}
 }
 
-// Of returns the selectors that annotations ask for, and whether they ask for any. The whole list counts before the
-// short forms, ours before that of Cilium.
-func Of(annotations map[string]string) (s Selectors, given bool, err error) {
+// FromAnnotations returns the selectors that annotations ask for, and whether they ask for any. The whole list counts
+// before the short forms, ours before that of Cilium.
+func FromAnnotations(annotations map[string]string) (s Selectors, given bool, err error) {
 	for _, key := range []string{broker.AnnotationSelectors, broker.AnnotationAffinity, broker.AnnotationCiliumAffinity} {
 		text, ok := annotations[key]
 		if !ok {

@@ -90,8 +90,8 @@ func (f Failover) Next(r Ranks, eligible []string, now time.Time, hold time.Dura
 	return next, wait
 }
 
-// Used returns the rank in use; the number of ranks stands for all clusters.
-func (f Failover) Used() int { return f.used - 1 }
+// Rank returns the rank in use; the number of ranks stands for all clusters.
+func (f Failover) Rank() int { return f.used - 1 }
 
 // intersection returns the elements in both, in the order of a.
 func intersection(a, b []string) []string {

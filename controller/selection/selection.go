@@ -1,7 +1,7 @@
 // Package selection decides which clusters the traffic of an imported service goes to (docs/spec/selection.md).
 //
-//	annotations ──▶ Of ──▶ Selectors ──▶ Evaluate ──▶ Results ──▶ Ranks ──▶ Failover.Next ──▶ the clusters in use
-//	                          ClusterProperties ──▲                endpoints, clock ──▲
+//	annotations ──▶ FromAnnotations ──▶ Selectors ──▶ Evaluate ──▶ Results ──▶ Ranks ──▶ Failover.Next ──▶ clusters in use
+//	                                       ClusterProperties ──▲                endpoints, clock ──▲
 //
 // Selectors are an ordered list of preferences over the ClusterProperties of the exporting clusters (KEP-5939). Results
 // have one list of clusters for each selector; they do not depend on endpoints. A Failover takes the first rank of them

@@ -81,7 +81,7 @@ func TestOf(t *testing.T) {
 		{"unknown", map[string]string{"clusterset-dns.io/affinity": "near"}, "", `annotation clusterset-dns.io/affinity: affinity "near": want local, region, remote or none`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			s, given, err := Of(tt.annotations)
+			s, given, err := FromAnnotations(tt.annotations)
 			if tt.err != "" {
 				if err == nil || err.Error() != tt.err {
 					t.Errorf("error = %v, want %s", err, tt.err)
@@ -194,7 +194,7 @@ func TestFailover(t *testing.T) {
 				}
 				var wait time.Duration
 				f, wait = f.Next(ranks, strings.Fields(eligible), start.Add(second), 10*time.Second)
-				got := fmt.Sprint(f.Used())
+				got := fmt.Sprint(f.Rank())
 				if wait > 0 {
 					got += fmt.Sprintf("+%d", int(wait.Seconds()))
 				}
@@ -226,8 +226,8 @@ func TestResume(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			f := Resume(ranks, tt.shown)
 			next, _ := f.Next(ranks, tt.eligible, time.Now(), time.Hour)
-			if f.Used() != tt.used || next.Used() != tt.after {
-				t.Errorf("used = %d, then %d; want %d, then %d", f.Used(), next.Used(), tt.used, tt.after)
+			if f.Rank() != tt.used || next.Rank() != tt.after {
+				t.Errorf("used = %d, then %d; want %d, then %d", f.Rank(), next.Rank(), tt.used, tt.after)
 			}
 		})
 	}

@@ -83,7 +83,7 @@ func checkSelection(w *walk) {
 // preferredBy names the author of the preference.
 func preferredBy(w *walk, imp *mcsv1beta1.ServiceImport) string {
 	if ns := w.in.Here.Namespace; ns.State == Present {
-		if _, given, err := selection.Of(ns.Value.Annotations); given && err == nil {
+		if _, given, err := selection.FromAnnotations(ns.Value.Annotations); given && err == nil {
 			return "annotations of Namespace " + w.target.Namespace
 		}
 	}

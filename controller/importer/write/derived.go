@@ -48,7 +48,7 @@ func (d *derived) patch(ctx context.Context, o *corev1.Service) error {
 		existing.Spec.Type != corev1.ServiceTypeClusterIP {
 		return err
 	}
-	c := desired.Diff(desired.Objects{Service: desired.Unrouted(o)}, desired.Objects{Service: existing})
+	c := desired.Diff(desired.Objects{Service: desired.UnroutedService(o)}, desired.Objects{Service: existing})
 	if c.Update.Service != nil {
 		err = errors.Join(err, d.requests.patch(ctx, c.Update.Service))
 	}

@@ -145,7 +145,7 @@ func (i *Import) write(ctx context.Context, c desired.Changes) error {
 		case show, update:
 			errs = append(errs, i.patchAll(ctx, s.slices)...)
 		case retire:
-			deleted, trimmed := i.moves.Retired(s.slices)
+			deleted, trimmed := i.moves.DivideUnwanted(s.slices)
 			errs = append(errs, i.patchAll(ctx, trimmed)...)
 			errs = append(errs, i.requests.deleteAll(ctx, desired.Objects{Slices: deleted}))
 		case hide:
@@ -180,7 +180,7 @@ func (i *Import) writeOwners(ctx context.Context, c desired.Changes) (err error)
 func (i *Import) createAll(ctx context.Context, all []*discoveryv1.EndpointSlice) (errs []error) {
 	for _, o := range all {
 		errs = append(errs, i.requests.create(ctx, o))
-		i.moves.Wrote(o.Name, i.requests.objects.imported(o.Name))
+		i.moves.Record(o.Name, i.requests.objects.imported(o.Name))
 	}
 	return errs
 }
@@ -189,7 +189,7 @@ func (i *Import) createAll(ctx context.Context, all []*discoveryv1.EndpointSlice
 // next comparison asks for such an update again (docs/spec/controller.md 5.5).
 func (i *Import) patchAll(ctx context.Context, updates []*discoveryv1.EndpointSlice) (errs []error) {
 	for _, o := range updates {
-		retained := i.moves.Retained(o, i.requests.objects.slice(o.Name))
+		retained := i.moves.WithMissing(o, i.requests.objects.slice(o.Name))
 		if retained != o {
 			i.requests.drop(nameOf(o))
 			if !differs(retained, i.requests.objects.slice(o.Name)) {
@@ -197,7 +197,7 @@ func (i *Import) patchAll(ctx context.Context, updates []*discoveryv1.EndpointSl
 			}
 		}
 		errs = append(errs, i.requests.patch(ctx, retained))
-		i.moves.Wrote(o.Name, i.requests.objects.imported(o.Name))
+		i.moves.Record(o.Name, i.requests.objects.imported(o.Name))
 	}
 	return errs
 }
@@ -222,10 +222,10 @@ func (i *Import) patchIntermediate(ctx context.Context, updates []*discoveryv1.E
 			continue
 		}
 		form := i.visibility.intermediate(o, i.requests.objects)
-		retained := i.moves.Retained(form, existing)
+		retained := i.moves.WithMissing(form, existing)
 		if differs(retained, existing) && (retained != form || !i.requests.isFutileAs(intermediateName(o), form)) {
 			errs = append(errs, i.requests.patchAs(ctx, intermediateName(o), retained))
-			i.moves.Wrote(o.Name, i.requests.objects.imported(o.Name))
+			i.moves.Record(o.Name, i.requests.objects.imported(o.Name))
 		}
 	}
 	return errs
@@ -282,10 +282,10 @@ func (i *Import) simulate(c desired.Changes, wanted []*discoveryv1.EndpointSlice
 	patch := func(all []*discoveryv1.EndpointSlice) {
 		for _, o := range all {
 			existing := os.slice(o.Name)
-			retained := moves.Retained(o, existing)
+			retained := moves.WithMissing(o, existing)
 			if (retained == o || differs(retained, existing)) && !isFutile(retained) {
 				updates = append(updates, retained)
-				moves.Wrote(o.Name, retained)
+				moves.Record(o.Name, retained)
 			}
 		}
 	}
@@ -299,11 +299,11 @@ func (i *Import) simulate(c desired.Changes, wanted []*discoveryv1.EndpointSlice
 			for _, o := range s.slices {
 				if !isFutile(o) {
 					creates = append(creates, o)
-					moves.Wrote(o.Name, o)
+					moves.Record(o.Name, o)
 				}
 			}
 		case retire:
-			deleted, trimmed := moves.Retired(s.slices)
+			deleted, trimmed := moves.DivideUnwanted(s.slices)
 			deletes = append(deletes, deleted...)
 			patch(trimmed)
 		}

@@ -123,7 +123,7 @@ func (i *Instance) Follow(h broker.Handlers) {
 		i.Membership.Review()
 		state := i.Broker.State()
 		return i.Member.Synced() && i.Broker.Synced() && state.Link && state.Membership == broker.Admitted &&
-			i.Membership.Status().Known && !i.Freezes.Any(safety.Reasons()...)
+			i.Membership.Status().Known && !i.Freezes.AnyInForce(safety.Reasons()...)
 	})
 }
 

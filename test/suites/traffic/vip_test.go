@@ -49,7 +49,7 @@ func areVIPs(t *testing.T, addresses []string) {
 	t.Helper()
 	for _, a := range addresses {
 		addr := netip.MustParseAddr(a)
-		if !merge.DefaultVIPNetworks.Of(addr).Contains(addr) {
+		if !merge.DefaultVIPNetworks.ForFamilyOf(addr).Contains(addr) {
 			t.Errorf("%s is no clusterset IP", a)
 		}
 	}
@@ -125,7 +125,7 @@ func (c *clusterset) besideDerived(t *testing.T) {
 	}
 	areVIPs(t, c.east.addressesOf(t, "mixed"))
 	for _, a := range c.west.addressesOf(t, "mixed") {
-		if addr := netip.MustParseAddr(a); merge.DefaultVIPNetworks.Of(addr).Contains(addr) {
+		if addr := netip.MustParseAddr(a); merge.DefaultVIPNetworks.ForFamilyOf(addr).Contains(addr) {
 			t.Errorf("%s in west, want an address of its own", a)
 		}
 	}
