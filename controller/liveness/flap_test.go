@@ -39,7 +39,7 @@ func TestLinkFlaps(t *testing.T) {
 			}
 			echo = echo.Next(at(now), sent, ttl)
 			was := r.Silent("west")
-			r = evaluate(r, Inputs{Now: at(now), TTL: ttl, OnExpiry: lastResort, Echoed: echo.Since(), Self: "self",
+			r = evaluate(r, Inputs{Now: at(now), TTL: ttl, OnExpiry: lastResort, Echoed: echo.Since, Self: "self",
 				Members: []Member{
 					{Cluster: "self", Known: known, Seen: at(now)}, {Cluster: "west", Known: known, Seen: seen,
 						Heartbeat: beatAt(seen)},
@@ -79,7 +79,7 @@ func TestLinkIsJustGoodEnough(t *testing.T) {
 		for now := range hour {
 			echo = echo.Next(at(now), at(now/31*31), ttl)
 			heard := at(now / tt.gap * tt.gap)
-			r = evaluate(r, Inputs{Now: at(now), TTL: ttl, OnExpiry: lastResort, Echoed: echo.Since(), Self: "self",
+			r = evaluate(r, Inputs{Now: at(now), TTL: ttl, OnExpiry: lastResort, Echoed: echo.Since, Self: "self",
 				Members: []Member{
 					{Cluster: "west", Known: at(0), Seen: heard, Heartbeat: beatAt(heard)},
 				}})

@@ -99,7 +99,7 @@ type Inputs struct {
 
 // An Echo is the known state of this cluster's own heartbeats. The zero value, for the start, has no heartbeat.
 type Echo struct {
-	since time.Time // since when they come back in time; zero while they do not
+	Since time.Time // since when they come back in time; zero while they do not
 	start time.Time // of the first evaluation
 }
 
@@ -111,19 +111,16 @@ func (e Echo) Next(now, sent time.Time, ttl time.Duration) Echo {
 	}
 	switch {
 	case sent.IsZero() || now.Sub(sent) > ttl/2:
-		e.since = time.Time{}
-	case e.since.IsZero():
-		e.since = now
+		e.Since = time.Time{}
+	case e.Since.IsZero():
+		e.Since = now
 	}
 	return e
 }
 
-// Since returns since when our own heartbeats come back in time; zero while they do not.
-func (e Echo) Since() time.Time { return e.since }
-
 // Missing reports whether our own heartbeats do not come back in time, at least half a TTL after the start.
 func (e Echo) Missing(now time.Time, ttl time.Duration) bool {
-	return e.since.IsZero() && !e.start.IsZero() && now.Sub(e.start) > ttl/2
+	return e.Since.IsZero() && !e.start.IsZero() && now.Sub(e.start) > ttl/2
 }
 
 // A Silence describes a silent member. Its exported fields outlive the process.

@@ -199,7 +199,7 @@ func TestEcho(t *testing.T) {
 			sent = at(tt.sent)
 		}
 		e = e.Next(at(tt.now), sent, ttl)
-		if got, missing := e.Since(), e.Missing(at(tt.now), ttl); !got.Equal(tt.since) || missing != tt.missing {
+		if got, missing := e.Since, e.Missing(at(tt.now), ttl); !got.Equal(tt.since) || missing != tt.missing {
 			t.Errorf("%s: since %s, missing %t; want %s, %t", tt.name, got, missing, tt.since, tt.missing)
 		}
 	}

@@ -276,7 +276,7 @@ func (e *Expiry) inputs(now time.Time) liveness.Inputs {
 		sent = time.Time{} // the members are not known
 	}
 	e.echo = e.echo.Next(now, sent, ttl)
-	in := liveness.Inputs{Now: now, TTL: ttl, OnExpiry: e.OnExpiry, Echoed: e.echo.Since(), Self: e.ClusterID}
+	in := liveness.Inputs{Now: now, TTL: ttl, OnExpiry: e.OnExpiry, Echoed: e.echo.Since, Self: e.ClusterID}
 	known := make(map[string]time.Time)
 	for _, m := range e.Broker.Heartbeats.Liveness() {
 		since, old := e.known[m.Cluster]
