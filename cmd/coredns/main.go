@@ -16,7 +16,7 @@ import (
 var version string
 
 func init() {
-	if err := dnsserver.SetDirectives(directives); err != nil {
+	if err := dnsserver.SetDirectives(chain()); err != nil {
 		panic(fmt.Sprintf("directives: %v", err))
 	}
 	build, ok := debug.ReadBuildInfo()

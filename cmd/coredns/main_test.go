@@ -45,7 +45,7 @@ func TestDirectivesAreTheRegisteredPlugins(t *testing.T) {
 	for _, name := range caddy.ListPlugins()["others"] {
 		got = append(got, strings.TrimPrefix(name, "dns."))
 	}
-	want := slices.Sorted(slices.Values(directives))
+	want := slices.Sorted(slices.Values(dnsserver.Directives))
 	slices.Sort(got)
 	if !slices.Equal(got, want) {
 		t.Errorf("registered plugins = %q\nwant those of the directives, %q", got, want)
@@ -98,7 +98,7 @@ func TestBinary(t *testing.T) {
 	}
 
 	got := slices.Sorted(slices.Values(strings.Fields(run("-plugins"))))
-	if want := slices.Sorted(slices.Values(directives)); !slices.Equal(got, want) {
+	if want := slices.Sorted(slices.Values(dnsserver.Directives)); !slices.Equal(got, want) {
 		t.Errorf("coredns -plugins = %q\nwant %q", got, want)
 	}
 	first, _, _ := strings.Cut(run("-version"), "\n")

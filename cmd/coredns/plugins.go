@@ -1,7 +1,11 @@
 package main
 
 import (
+	"slices"
+
+	"github.com/coredns/caddy"
 	_ "github.com/coredns/caddy/onevent"
+	"github.com/coredns/coredns/core/dnsserver"
 	_ "github.com/coredns/coredns/plugin/acl"
 	_ "github.com/coredns/coredns/plugin/any"
 	_ "github.com/coredns/coredns/plugin/auto"
@@ -59,63 +63,12 @@ import (
 	_ "github.com/clusterset-dns/clusterset"
 )
 
-// directives is the order of the plugin chain: a query passes the plugins from the first to the last. It is the order
-// of CoreDNS (plugin.cfg) without the plugins that need one vendor's service, and with clusterset right before
-// kubernetes: if both serve clusterset.local, clusterset answers.
-var directives = []string{
-	"root",
-	"metadata",
-	"cancel",
-	"proxyproto",
-	"quic",
-	"grpc_server",
-	"https",
-	"https3",
-	"timeouts",
-	"multisocket",
-	"reload",
-	"nsid",
-	"bufsize",
-	"bind",
-	"debug",
-	"trace",
-	"ready",
-	"health",
-	"pprof",
-	"shed",
-	"prometheus",
-	"errors",
-	"log",
-	"dnstap",
-	"local",
-	"dns64",
-	"any",
-	"chaos",
-	"loadbalance",
-	"tsig",
-	"rewrite",
-	"autopath",
-	"acl",
-	"cache",
-	"header",
-	"dnssec",
-	"tls",
-	"minimal",
-	"template",
-	"transfer",
-	"hosts",
-	"k8s_external",
-	"clusterset",
-	"kubernetes",
-	"file",
-	"auto",
-	"secondary",
-	"loop",
-	"forward",
-	"grpc",
-	"erratic",
-	"whoami",
-	"on",
-	"sign",
-	"view",
+// chain returns the directives of the plugins above, in the order of CoreDNS: a query passes them from the first to the
+// last. clusterset comes right before kubernetes: if both serve clusterset.local, clusterset answers.
+func chain() []string {
+	at := slices.Index(dnsserver.Directives, "kubernetes")
+	return slices.DeleteFunc(slices.Insert(slices.Clone(dnsserver.Directives), at, "clusterset"), func(name string) bool {
+		_, err := caddy.DirectiveAction("dns", name)
+		return err != nil
+	})
 }
