@@ -1,36 +1,20 @@
 package join
 
 import (
+	"bytes"
 	"cmp"
+	_ "embed"
 	"strconv"
+	"text/template"
 
-	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
-	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/clusterset-dns/clusterset/admin/read"
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
-)
-
-// Names of objects on a broker. Init creates the first three; every member refers to them.
-const (
-	memberRole      = "clusterset-member"           // ClusterRole: read what all members write
-	priorityLevel   = "clusterset-members"          // PriorityLevelConfiguration
-	addressesPolicy = "clusterset-broker-addresses" // ValidatingAdmissionPolicy, bound once for each member
-
-	perMember     = "member"         // Role, RoleBinding and ResourceQuota in each broker namespace
-	removedMember = "removed-member" // Role and RoleBinding in the broker namespace of a cluster that was removed
-
-	mcsGroup    = "multicluster.x-k8s.io" // of ServiceImport
-	slicesGroup = "discovery.k8s.io"      // of EndpointSlice
-	leasesGroup = "coordination.k8s.io"   // of Lease
-	rbacGroup   = rbacv1.GroupName        // of Role
-
-	flowPrecedence = 1000 // before "service-accounts" (9000), after the FlowSchemas of the control plane
 )
 
 // wantClusterID completes the errors about a cluster id that is not valid.
@@ -49,14 +33,6 @@ type Quota struct {
 // deploy/controller gives a controller (docs/spec/controller.md 9.6).
 func DefaultQuota() Quota { return Quota{Exports: 1000, Slices: 2000, Leases: 1} }
 
-// The resources that a quota counts.
-const (
-	countRecords = "count/exportedservices." + broker.GroupName
-	countImports = "count/serviceimports." + mcsGroup
-	countSlices  = "count/endpointslices." + slicesGroup
-	countLeases  = "count/leases." + leasesGroup
-)
-
 // or completes q with the limits of an existing quota (nil: no quota), and with the defaults.
 func (q Quota) or(existing *corev1.ResourceQuota) Quota {
 	has := func(name corev1.ResourceName) int64 {
@@ -68,9 +44,9 @@ func (q Quota) or(existing *corev1.ResourceQuota) Quota {
 	}
 	usual := DefaultQuota()
 	return Quota{
-		Exports: cmp.Or(q.Exports, has(countRecords), usual.Exports),
-		Slices:  cmp.Or(q.Slices, has(countSlices), usual.Slices),
-		Leases:  cmp.Or(q.Leases, has(countLeases), usual.Leases),
+		Exports: cmp.Or(q.Exports, has("count/exportedservices."+broker.GroupName), usual.Exports),
+		Slices:  cmp.Or(q.Slices, has("count/endpointslices.discovery.k8s.io"), usual.Slices),
+		Leases:  cmp.Or(q.Leases, has("count/leases.coordination.k8s.io"), usual.Leases),
 	}
 }
 
@@ -90,24 +66,39 @@ type Admission struct {
 // The Member reserves the cluster id and the VIP CIDR. Limits come before rights. Deleting in the opposite order takes
 // the rights away before the limits.
 func (a Admission) Objects() []runtime.Object {
-	return []runtime.Object{
-		a.member(), a.namespace(), a.policyBinding(), a.quota(), a.flowSchema(),
-		a.serviceAccount(), a.role(), a.statusRole(), a.roleBinding(),
-		a.clusterRoleBinding(a.clusterName(), a.clusterName()),
-		a.clusterRoleBinding("clusterset-read-"+a.Spec.Namespace, memberRole),
+	all := a.rendered()
+	return append([]runtime.Object{a.member(), a.namespace()}, all[:len(all)-2]...)
+}
+
+// readMark returns what lets a cluster that was removed read that, and nothing else.
+func (a Admission) readMark() []runtime.Object {
+	all := a.rendered()
+	return all[len(all)-2:]
+}
+
+//go:embed admission.yaml
+var manifest string
+
+var admissionTemplate = template.Must(template.New("admission").Funcs(template.FuncMap{
+	"count": func(n int64) string { return resource.NewQuantity(n, resource.DecimalSI).String() },
+}).Parse(manifest))
+
+// rendered returns the objects of admission.yaml.
+func (a Admission) rendered() (all []runtime.Object) {
+	var text bytes.Buffer
+	if err := admissionTemplate.Execute(&text, a); err != nil {
+		panic("join: the template has fields of Admission only: " + err.Error())
 	}
+	for _, o := range read.Parse(text.Bytes()) {
+		o.SetLabels(a.labels())
+		all = append(all, o)
+	}
+	return all
 }
 
-// clusterName is the name of the cluster-scoped objects of this member.
-func (a Admission) clusterName() string { return "clusterset-" + a.Spec.Namespace }
-
-func (a Admission) meta(namespace, name string) metav1.ObjectMeta {
-	return metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{
-		broker.LabelManagedBy: broker.ManagedBy, broker.LabelClusterID: a.ClusterID,
-	}}
+func (a Admission) labels() map[string]string {
+	return map[string]string{broker.LabelManagedBy: broker.ManagedBy, broker.LabelClusterID: a.ClusterID}
 }
-
-func (a Admission) local() metav1.ObjectMeta { return a.meta(a.Spec.Namespace, perMember) }
 
 func (a Admission) member() *v1alpha1.Member {
 	m := &v1alpha1.Member{
@@ -123,134 +114,11 @@ func (a Admission) member() *v1alpha1.Member {
 }
 
 func (a Admission) namespace() *corev1.Namespace {
-	n := &corev1.Namespace{TypeMeta: typeMeta("v1", "Namespace"), ObjectMeta: a.meta("", a.Spec.Namespace)}
-	n.Annotations = a.Grant.Annotations()
+	n := &corev1.Namespace{TypeMeta: typeMeta("v1", "Namespace"), ObjectMeta: metav1.ObjectMeta{
+		Name: a.Spec.Namespace, Labels: a.labels(), Annotations: a.Grant.Annotations(),
+	}}
 	if a.Joined != "" {
 		n.Annotations[broker.AnnotationJoined] = a.Joined
 	}
 	return n
-}
-
-// policyBinding restricts the addresses that the member writes to the networks that its Member declares.
-func (a Admission) policyBinding() *admissionv1.ValidatingAdmissionPolicyBinding {
-	deny := admissionv1.DenyAction
-	return &admissionv1.ValidatingAdmissionPolicyBinding{
-		TypeMeta:   typeMeta("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicyBinding"),
-		ObjectMeta: a.meta("", a.clusterName()),
-		Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
-			PolicyName:        addressesPolicy,
-			ParamRef:          &admissionv1.ParamRef{Name: a.ClusterID, ParameterNotFoundAction: &deny},
-			ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
-			MatchResources: &admissionv1.MatchResources{NamespaceSelector: &metav1.LabelSelector{
-				MatchLabels: map[string]string{broker.LabelClusterID: a.ClusterID},
-			}},
-		},
-	}
-}
-
-func (a Admission) quota() *corev1.ResourceQuota {
-	count := func(n int64) resource.Quantity { return *resource.NewQuantity(n, resource.DecimalSI) }
-	return &corev1.ResourceQuota{
-		TypeMeta: typeMeta("v1", "ResourceQuota"), ObjectMeta: a.local(),
-		Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{
-			countRecords: count(a.Quota.Exports), countImports: count(a.Quota.Exports),
-			countSlices: count(a.Quota.Slices), countLeases: count(a.Quota.Leases),
-		}},
-	}
-}
-
-// flowSchema gives all requests of the member to the broker a queue of their own.
-func (a Admission) flowSchema() *flowcontrolv1.FlowSchema {
-	all := []string{"*"}
-	return &flowcontrolv1.FlowSchema{
-		TypeMeta:   typeMeta("flowcontrol.apiserver.k8s.io/v1", "FlowSchema"),
-		ObjectMeta: a.meta("", a.clusterName()),
-		Spec: flowcontrolv1.FlowSchemaSpec{
-			PriorityLevelConfiguration: flowcontrolv1.PriorityLevelConfigurationReference{Name: priorityLevel},
-			MatchingPrecedence:         flowPrecedence,
-			DistinguisherMethod: &flowcontrolv1.FlowDistinguisherMethod{
-				Type: flowcontrolv1.FlowDistinguisherMethodByUserType,
-			},
-			Rules: []flowcontrolv1.PolicyRulesWithSubjects{{
-				Subjects: []flowcontrolv1.Subject{{
-					Kind:           flowcontrolv1.SubjectKindServiceAccount,
-					ServiceAccount: &flowcontrolv1.ServiceAccountSubject{Namespace: a.Spec.Namespace, Name: broker.ServiceAccount},
-				}},
-				ResourceRules: []flowcontrolv1.ResourcePolicyRule{{
-					Verbs: all, APIGroups: all, Resources: all, Namespaces: all, ClusterScope: true,
-				}},
-				NonResourceRules: []flowcontrolv1.NonResourcePolicyRule{{Verbs: all, NonResourceURLs: all}},
-			}},
-		},
-	}
-}
-
-func (a Admission) serviceAccount() *corev1.ServiceAccount {
-	return &corev1.ServiceAccount{
-		TypeMeta: typeMeta("v1", "ServiceAccount"), ObjectMeta: a.meta(a.Spec.Namespace, broker.ServiceAccount),
-	}
-}
-
-// role lets the member write in its own namespace and renew its own credential.
-func (a Admission) role() *rbacv1.Role {
-	records := []string{"get", "list", "watch", "create", "patch", "delete"}
-	return &rbacv1.Role{
-		TypeMeta: typeMeta(rbacGroup+"/v1", "Role"), ObjectMeta: a.local(),
-		Rules: []rbacv1.PolicyRule{
-			{APIGroups: []string{broker.GroupName}, Resources: []string{"exportedservices", "inventories"}, Verbs: records},
-			{APIGroups: []string{slicesGroup}, Resources: []string{"endpointslices"}, Verbs: records},
-			{APIGroups: []string{mcsGroup}, Resources: []string{"serviceimports"}, Verbs: records},
-			{APIGroups: []string{mcsGroup}, Resources: []string{"serviceimports/status"}, Verbs: []string{"patch"}},
-			// RBAC cannot restrict the name of an object that is created. The quota allows one Lease.
-			{APIGroups: []string{leasesGroup}, Resources: []string{"leases"}, Verbs: []string{"create"}},
-			{
-				APIGroups: []string{leasesGroup}, Resources: []string{"leases"}, ResourceNames: []string{broker.HeartbeatName},
-				Verbs: []string{"get", "patch"},
-			},
-			{
-				APIGroups: []string{""}, Resources: []string{"serviceaccounts/token"},
-				ResourceNames: []string{broker.ServiceAccount}, Verbs: []string{"create"},
-			},
-		},
-	}
-}
-
-// statusRole lets the member write the status of its own Member.
-func (a Admission) statusRole() *rbacv1.ClusterRole {
-	return &rbacv1.ClusterRole{
-		TypeMeta: typeMeta(rbacGroup+"/v1", "ClusterRole"), ObjectMeta: a.meta("", a.clusterName()),
-		Rules: []rbacv1.PolicyRule{{
-			APIGroups: []string{broker.GroupName}, Resources: []string{"members/status"},
-			ResourceNames: []string{a.ClusterID}, Verbs: []string{"patch"},
-		}},
-	}
-}
-
-func (a Admission) subjects() []rbacv1.Subject {
-	return []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: a.Spec.Namespace, Name: broker.ServiceAccount}}
-}
-
-func (a Admission) roleBinding() *rbacv1.RoleBinding {
-	return &rbacv1.RoleBinding{
-		TypeMeta: typeMeta(rbacGroup+"/v1", "RoleBinding"), ObjectMeta: a.local(),
-		RoleRef: rbacv1.RoleRef{APIGroup: rbacGroup, Kind: "Role", Name: perMember}, Subjects: a.subjects(),
-	}
-}
-
-// readMark lets a cluster that was removed read that, and nothing else.
-func (a Admission) readMark() (*rbacv1.Role, *rbacv1.RoleBinding) {
-	role, binding := a.role(), a.roleBinding()
-	role.Name, binding.Name, binding.RoleRef.Name = removedMember, removedMember, removedMember
-	role.Rules = []rbacv1.PolicyRule{{
-		APIGroups: []string{""}, Resources: []string{"namespaces"}, ResourceNames: []string{a.Spec.Namespace},
-		Verbs: []string{"get"},
-	}}
-	return role, binding
-}
-
-func (a Admission) clusterRoleBinding(name, role string) *rbacv1.ClusterRoleBinding {
-	return &rbacv1.ClusterRoleBinding{
-		TypeMeta: typeMeta(rbacGroup+"/v1", "ClusterRoleBinding"), ObjectMeta: a.meta("", name),
-		RoleRef: rbacv1.RoleRef{APIGroup: rbacGroup, Kind: "ClusterRole", Name: role}, Subjects: a.subjects(),
-	}
 }

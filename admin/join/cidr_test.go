@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/clusterset-dns/clusterset/admin/read"
 	"github.com/clusterset-dns/clusterset/api/broker"
@@ -115,7 +116,11 @@ func TestObjectsInOrder(t *testing.T) {
 
 // A join keeps the limits of a member, unless it is given others.
 func TestQuota(t *testing.T) {
-	existing := Admission{Quota: Quota{Exports: 10_000, Slices: 50_000, Leases: 1}}.quota()
+	existing := &corev1.ResourceQuota{}
+	a := Admission{Quota: Quota{Exports: 10_000, Slices: 50_000, Leases: 1}}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(toUnstructured(a.Objects()[3]).Object, existing); err != nil {
+		t.Fatal(err)
+	}
 	for _, tt := range []struct {
 		name        string
 		given, want Quota

@@ -271,7 +271,7 @@ func (j *joiner) readNamespace(ctx context.Context, a *Admission) error {
 // quota returns the limits of the member. Higher limits than the defaults stay.
 func (j *joiner) quota(ctx context.Context, a Admission) (Quota, error) {
 	kind := corev1.SchemeGroupVersion.WithKind("ResourceQuota")
-	existing, err := read.As[corev1.ResourceQuota](ctx, j.broker.Cluster, kind, a.Spec.Namespace, perMember)
+	existing, err := read.As[corev1.ResourceQuota](ctx, j.broker.Cluster, kind, a.Spec.Namespace, "member")
 	return a.Quota.or(existing), err
 }
 

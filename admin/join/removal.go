@@ -157,9 +157,8 @@ func (r *removal) mark(ctx context.Context) error {
 	if _, err = r.broker.Apply(ctx, r.marked, "removed"); err != nil || r.leaving || lost {
 		return err
 	}
-	role, binding := r.admission.readMark()
-	for _, o := range []*unstructured.Unstructured{toUnstructured(role), toUnstructured(binding)} {
-		if _, err := r.broker.Apply(ctx, o, ""); err != nil {
+	for _, o := range r.admission.readMark() {
+		if _, err := r.broker.Apply(ctx, toUnstructured(o), ""); err != nil {
 			return err
 		}
 	}

@@ -420,8 +420,8 @@ func rights(t *testing.T, config *rest.Config, own, other string) {
 	}{
 		{"create", broker.GroupName, "exportedservices", "", own, "", true},
 		{"delete", "discovery.k8s.io", "endpointslices", "", own, "", true},
-		{"patch", mcsGroup, "serviceimports", "", own, "", true},
-		{"patch", mcsGroup, "serviceimports", "status", own, "", true},
+		{"patch", mcsv1beta1.GroupName, "serviceimports", "", own, "", true},
+		{"patch", mcsv1beta1.GroupName, "serviceimports", "status", own, "", true},
 		{"create", "coordination.k8s.io", "leases", "", own, "", true},
 		{"patch", "coordination.k8s.io", "leases", "", own, "heartbeat", true},
 		{"patch", "coordination.k8s.io", "leases", "", own, "other", false},
