@@ -91,16 +91,13 @@ func (c *Writer) ApplyAll(ctx context.Context, objects []*unstructured.Unstructu
 // known.
 func (c *Writer) Send(ctx context.Context, desired, before *unstructured.Unstructured) (*unstructured.Unstructured,
 	error) {
-	options := metav1.ApplyOptions{FieldManager: wellknown.ManagerJoin, Force: true}
-	switch c.Options.DryRun {
-	case DryRunClient:
+	if c.Options.DryRun == DryRunClient {
 		if before != nil && read.Covers(before.Object, desired.Object) && keepsMemberSpec(before, desired) {
 			return before, nil
 		}
 		return desired, nil
-	case DryRunServer:
-		options.DryRun = []string{metav1.DryRunAll}
 	}
+	options := metav1.ApplyOptions{FieldManager: wellknown.ManagerJoin, Force: true, DryRun: c.Options.DryRun.Sent()}
 	var after *unstructured.Unstructured
 	err := c.retryPolicies(ctx, func() (err error) {
 		after, err = c.Resource(desired).Apply(ctx, desired.GetName(), desired, options)
@@ -161,15 +158,12 @@ func (c *Writer) Delete(ctx context.Context, o *unstructured.Unstructured) error
 
 // TryDelete is delete with the error [ErrNoNamespace].
 func (c *Writer) TryDelete(ctx context.Context, o *unstructured.Unstructured) error {
-	uid := o.GetUID()
-	options := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}}
-	switch c.Options.DryRun {
-	case DryRunClient:
+	if c.Options.DryRun == DryRunClient {
 		c.Report(o, Deleted, "")
 		return nil
-	case DryRunServer:
-		options.DryRun = []string{metav1.DryRunAll}
 	}
+	uid := o.GetUID()
+	options := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}, DryRun: c.Options.DryRun.Sent()}
 	err := c.retryPolicies(ctx, func() error { return c.Resource(o).Delete(ctx, o.GetName(), options) })
 	if apierrors.IsNotFound(err) && o.GetNamespace() != "" && c.Options.DryRun == DryRunNone {
 		if left, findErr := c.Find(ctx, o); findErr != nil || left != nil && left.GetUID() == uid {
@@ -197,11 +191,8 @@ func (c *Writer) DeleteAll(ctx context.Context, of *unstructured.Unstructured) e
 	if err != nil {
 		return fmt.Errorf("%s: list %s: %w", c.Role, read.Describe(of), err)
 	}
-	var options metav1.DeleteOptions
-	if c.Options.DryRun == DryRunServer {
-		options.DryRun = []string{metav1.DryRunAll}
-	}
 	if c.Options.DryRun != DryRunClient {
+		options := metav1.DeleteOptions{DryRun: c.Options.DryRun.Sent()}
 		if err := c.Resource(of).DeleteCollection(ctx, options, metav1.ListOptions{}); err != nil {
 			return fmt.Errorf("%s: delete all %s: %w", c.Role, read.Describe(of), err)
 		}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/clusterset-dns/clusterset/admin/read"
@@ -22,6 +23,14 @@ const (
 	DryRunClient DryRun = "client" // sends no write; predicts the result from the objects that exist
 	DryRunServer DryRun = "server" // the API server validates each write and discards it
 )
+
+// Sent returns the field of the request for a dry run of the API server.
+func (d DryRun) Sent() []string {
+	if d == DryRunServer {
+		return []string{metav1.DryRunAll}
+	}
+	return nil
+}
 
 // Action is the change of an object, or what a dry run would do.
 type Action string
