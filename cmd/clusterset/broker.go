@@ -40,10 +40,7 @@ other ones. Clusters that are members already do not change.`,
 	c.Flags().BoolVar(&o.AggregateView, "aggregate-view", false,
 		"also install the CRD ServiceImport, for members whose controller has aggregate_view on")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		var err error
-		if o.Options, err = out.writeOptions(); err != nil {
-			return err
-		}
+		o.Options = out.writeOptions()
 		if o.VIPPool != "" && o.VIP != string(merge.CIDR) {
 			return fmt.Errorf("--vip-cidr-pool=%s: want it with --vip=cidr", o.VIPPool)
 		}
@@ -52,7 +49,7 @@ other ones. Clusters that are members already do not change.`,
 			return err
 		}
 		if err := join.Init(c.Context(), config, o); err != nil {
-			return out.rest(err)
+			return out.partial(err)
 		}
 		return out.finish(
 			nil, nil,
@@ -82,16 +79,14 @@ The command fails if the member renewed its heartbeat less than its TTL ago (at 
 	c.Flags().BoolVar(&o.Force, "force", false, "remove the member even if it still renews its heartbeat")
 	c.Flags().StringVar(&o.Prefix, "namespace-prefix", join.DefaultPrefix, "`PREFIX` of the broker namespace; used only if the Member no longer exists")
 	c.RunE = func(c *cobra.Command, args []string) (err error) {
-		if o.Options, err = out.writeOptions(); err != nil {
-			return err
-		}
+		o.Options = out.writeOptions()
 		config, err := f.requireBroker()
 		if err != nil {
 			return err
 		}
 		result, err := join.Remove(c.Context(), config, args[0], o)
 		if err != nil {
-			return out.rest(err)
+			return out.partial(err)
 		}
 		return out.finish(result, result.Warnings, fmt.Sprintf("%s is no longer a member, and its cluster id is free.\n"+
 			"If the cluster comes back, run this with it: clusterset leave --force", args[0]))

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/client-go/tools/clientcmd"
 )
 
 // A completion returns the words that can complete prefix, the word at the cursor; args are the arguments before it.
@@ -25,9 +25,9 @@ func completeBy(c *cobra.Command, flag string, by completion) {
 }
 
 // completeContexts completes the names of contexts in a kubeconfig.
-func completeContexts(load func() (clientcmdapi.Config, error)) completion {
+func completeContexts(load func() clientcmd.ClientConfig) completion {
 	return func(_ *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
-		raw, err := load()
+		raw, err := load().RawConfig()
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError
 		}

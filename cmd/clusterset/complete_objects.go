@@ -6,12 +6,13 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	corev1 "k8s.io/api/core/v1"
+	"github.com/spf13/pflag"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/clusterset-dns/clusterset/admin/read"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 )
 
@@ -24,43 +25,26 @@ func (f *factory) completeNamespaces(c *cobra.Command, _ []string, prefix string
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
 	}
-	return completeNames(c.Context(), client.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")), "", nil,
-		prefix)
+	all, err := listServed(c.Context(), client, read.Namespaces, "", "")
+	return completeNames(all, err, nil, prefix)
+}
+
+// namespaceFlag adds a flag for a namespace of the member. Its default is the value that there is.
+func (f *factory) namespaceFlag(c *cobra.Command, flags *pflag.FlagSet, name string, value *string, usage string) {
+	flags.StringVar(value, name, *value, usage)
+	completeBy(c, name, f.completeNamespaces)
 }
 
 // completeResources completes names of objects in the selected namespace, filtered by a label selector.
-func (f *factory) completeResources(version, resource, selector string) completion {
+func (f *factory) completeResources(of schema.GroupVersionResource, selector string) completion {
 	return func(c *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
-		gv, err := schema.ParseGroupVersion(version)
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveError
-		}
 		client, namespace, err := f.namespaced()
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError
 		}
-		ctx, cancel := context.WithTimeout(c.Context(), completionTimeout)
-		defer cancel()
-		all, err := listServed(ctx, client, gv.WithResource(resource), namespace, metav1.ListOptions{LabelSelector: selector})
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveError
-		}
-		return unnamed(all, args, prefix), cobra.ShellCompDirectiveNoFileComp
+		all, err := listServed(c.Context(), client, of, namespace, selector)
+		return completeNames(all, err, args, prefix)
 	}
-}
-
-// listServed lists objects in a version or, where the cluster lacks that, in v1alpha1.
-func listServed(
-	ctx context.Context, client dynamic.Interface, of schema.GroupVersionResource, namespace string, o metav1.ListOptions,
-) ([]unstructured.Unstructured, error) {
-	all, err := client.Resource(of).Namespace(namespace).List(ctx, o)
-	if isNoKind(err) {
-		all, err = client.Resource(of.GroupResource().WithVersion("v1alpha1")).Namespace(namespace).List(ctx, o)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return all.Items, nil
 }
 
 // completeMembers completes cluster ids of members.
@@ -73,28 +57,37 @@ func (f *factory) completeMembers(c *cobra.Command, args []string, prefix string
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
 	}
-	return completeNames(c.Context(), client.Resource(v1alpha1.Members), "", args, prefix)
+	all, err := listServed(c.Context(), client, v1alpha1.Members, "", "")
+	return completeNames(all, err, args, prefix)
 }
 
-// completeNames completes names of objects that are not among the arguments yet.
-func completeNames(ctx context.Context, r dynamic.ResourceInterface, selector string, args []string,
-	prefix string) ([]string, cobra.ShellCompDirective) {
+// listServed lists objects in a version or, where the cluster lacks that, in v1alpha1.
+func listServed(ctx context.Context, client dynamic.Interface, of schema.GroupVersionResource,
+	namespace, selector string) ([]unstructured.Unstructured, error) {
 	ctx, cancel := context.WithTimeout(ctx, completionTimeout)
 	defer cancel()
-	all, err := r.List(ctx, metav1.ListOptions{LabelSelector: selector})
+	o := metav1.ListOptions{LabelSelector: selector}
+	all, err := client.Resource(of).Namespace(namespace).List(ctx, o)
+	if isNoKind(err) {
+		all, err = client.Resource(of.GroupResource().WithVersion("v1alpha1")).Namespace(namespace).List(ctx, o)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return all.Items, nil
+}
+
+// completeNames completes names of objects that begin with prefix and are not among the arguments yet.
+func completeNames(all []unstructured.Unstructured, err error, args []string, prefix string) ([]string,
+	cobra.ShellCompDirective) {
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
 	}
-	return unnamed(all.Items, args, prefix), cobra.ShellCompDirectiveNoFileComp
-}
-
-// unnamed returns the names of objects that begin with prefix and are not among the arguments yet.
-func unnamed(all []unstructured.Unstructured, args []string, prefix string) []string {
 	var found []string
 	for i := range all {
 		if name := all[i].GetName(); !slices.Contains(args, name) {
 			found = append(found, name)
 		}
 	}
-	return withPrefix(found, prefix)
+	return withPrefix(found, prefix), cobra.ShellCompDirectiveNoFileComp
 }

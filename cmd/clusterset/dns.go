@@ -35,50 +35,41 @@ type dnsCommand struct {
 	service string
 }
 
-// desired adds the flags for the desired state.
-func (d *dnsCommand) desired(c *cobra.Command) {
+// desiredFlags adds the flags for the desired state.
+func (d *dnsCommand) desiredFlags(c *cobra.Command) {
 	d.service = d.options.Service.String()
-	d.where(c)
+	d.placeFlag(c)
 	c.Flags().StringVar(&d.options.Zone, "zone", d.options.Zone, "`ZONE` that is forwarded")
 	c.Flags().StringVar(&d.service, "service", d.service, "Service of the DNS server of the clusterset, as `NAMESPACE/NAME`")
 	c.Flags().BoolVar(&d.options.InProcess, "in-process", false,
 		"the image of the cluster's DNS server has the plugin clusterset: it serves the zone itself")
 }
 
-// where adds the flag for the place of the DNS server.
-func (d *dnsCommand) where(c *cobra.Command) {
-	c.Flags().StringVar(&d.options.Namespace, "dns-namespace", d.options.Namespace, "`NAMESPACE` of the cluster's DNS server; not used for OpenShift")
-	completeBy(c, "dns-namespace", d.completeNamespaces)
+// placeFlag adds the flag for the place of the DNS server.
+func (d *dnsCommand) placeFlag(c *cobra.Command) {
+	d.namespaceFlag(c, c.Flags(), "dns-namespace", &d.options.Namespace, "`NAMESPACE` of the cluster's DNS server; not used for OpenShift")
 }
 
-func (d *dnsCommand) ask(c *cobra.Command) {
+func (d *dnsCommand) askFlag(c *cobra.Command) {
 	c.Flags().StringVar(&d.options.Ask, "ask", "", "`HOST[:PORT]` of a resolver to ask; default: the cluster IP of the cluster's DNS server, which must be reachable from here")
 }
 
-func (d *dnsCommand) restart(c *cobra.Command) {
+func (d *dnsCommand) restartFlag(c *cobra.Command) {
 	c.Flags().BoolVar(&d.options.Restart, "restart", false,
 		"start the Pods of a DNS server anew that does not read its configuration again")
 }
 
 // cluster completes the options from the flags, and returns the cluster.
-func (d *dnsCommand) cluster() (*rest.Config, error) {
-	if err := d.check(); err != nil {
-		return nil, err
+func (d *dnsCommand) cluster() (_ *rest.Config, err error) {
+	if d.options.Timeout <= 0 {
+		return nil, fmt.Errorf("--timeout=%s: want more than 0s", d.options.Timeout)
+	}
+	if d.service != "" {
+		if d.options.Service, err = serviceFlag("service", d.service); err != nil {
+			return nil, err
+		}
 	}
 	return d.member()
-}
-
-// check completes the options from the flags.
-func (d *dnsCommand) check() error {
-	if d.options.Timeout <= 0 {
-		return fmt.Errorf("--timeout=%s: want more than 0s", d.options.Timeout)
-	}
-	if d.service == "" {
-		return nil
-	}
-	var err error
-	d.options.Service, err = serviceFlag("service", d.service)
-	return err
 }
 
 // serviceFlag is the value of a flag.
@@ -100,14 +91,10 @@ cannot be reached from here: kubectl port-forward -n kube-system service/kube-dn
 
 Exit codes: 0, the zone is forwarded; 1, the command failed; 2, there are problems.`,
 	}
-	d.desired(c)
-	d.ask(c)
-	c.Flags().StringVarP(&format, "output", "o", "", "`FORMAT` of the output: wide, json or yaml; default: a table")
-	completeWords(c, "output", "wide", "json", "yaml")
+	d.desiredFlags(c)
+	d.askFlag(c)
+	formatFlag(c, c.Flags(), &format, "a table", "wide", "json", "yaml")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		if err := checkFormat(format, "", "wide", "json", "yaml"); err != nil {
-			return err
-		}
 		member, err := d.cluster()
 		if err != nil {
 			return err
@@ -138,13 +125,9 @@ func newDNSDiff(f *factory) *cobra.Command {
 
 Exit codes: 0, there is nothing to do; 1, the command failed; 2, there is something to do.`,
 	}
-	d.desired(c)
-	c.Flags().StringVarP(&format, "output", "o", "", "`FORMAT` of the output: json or yaml; default: a diff")
-	completeWords(c, "output", "json", "yaml")
+	d.desiredFlags(c)
+	formatFlag(c, c.Flags(), &format, "a diff", "json", "yaml")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		if err := checkFormat(format, "", "json", "yaml"); err != nil {
-			return err
-		}
 		member, err := d.cluster()
 		if err != nil {
 			return err
@@ -239,24 +222,22 @@ Exit codes: 0, the zone is forwarded; 1, the command failed; 2, something is lef
   clusterset dns apply --context east --dry-run=server
   clusterset dns apply --context east --restart --service clusterset-system/clusterset`,
 	}
-	d.desired(c)
-	d.ask(c)
-	d.restart(c)
+	d.desiredFlags(c)
+	d.askFlag(c)
+	d.restartFlag(c)
 	c.Flags().BoolVar(
 		&d.options.Wait, "wait", true, "wait until the DNS server is ready before writing, and for the answer afterwards")
 	c.Flags().DurationVar(&d.options.Timeout, "timeout", d.options.Timeout, "`DURATION` of each wait at most")
 	out := f.outputFlags(c)
 	c.RunE = func(c *cobra.Command, _ []string) (err error) {
-		if d.options.Options, err = out.writeOptions(); err != nil {
-			return err
-		}
+		d.options.Options = out.writeOptions()
 		member, err := d.cluster()
 		if err != nil {
 			return err
 		}
 		state, err := dns.Apply(c.Context(), member, d.options)
 		if err != nil {
-			return out.rest(err)
+			return out.partial(err)
 		}
 		return d.finish(out, &state, afterDNSApply(&state, len(out.steps) > 0))
 	}
@@ -311,20 +292,18 @@ func newDNSUndo(f *factory) *cobra.Command {
 stay. If they have changed what clusterset had written, it is left alone, with exit code 2.`,
 		Example: `  clusterset dns undo --context east`,
 	}
-	d.where(c)
-	d.restart(c)
+	d.placeFlag(c)
+	d.restartFlag(c)
 	out := f.outputFlags(c)
 	c.RunE = func(c *cobra.Command, _ []string) (err error) {
-		if d.options.Options, err = out.writeOptions(); err != nil {
-			return err
-		}
+		d.options.Options = out.writeOptions()
 		member, err := d.cluster()
 		if err != nil {
 			return err
 		}
 		state, err := dns.Undo(c.Context(), member, d.options)
 		if err != nil {
-			return out.rest(err)
+			return out.partial(err)
 		}
 		next := "The cluster's DNS server is configured as it was before."
 		if len(out.steps) == 0 {

@@ -11,11 +11,10 @@ import (
 
 	"github.com/miekg/dns"
 	"github.com/spf13/cobra"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/clusterset-dns/clusterset/admin/explain"
 	"github.com/clusterset-dns/clusterset/admin/explain/cause"
+	"github.com/clusterset-dns/clusterset/admin/read"
 )
 
 // An explainCommand has the flags of "explain" and "explain service".
@@ -69,20 +68,12 @@ Exit codes: 0, the name resolves as it should; 1, it could not be found out; 2, 
 
 func (e *explainCommand) flags(c *cobra.Command) {
 	flags := c.PersistentFlags()
-	flags.StringVar(&e.brokerKubeconfig, "broker-kubeconfig", "", "kubeconfig `FILE` of an administrator of the broker; default: the credential of the cluster")
-	flags.StringVar(&e.brokerContext, "broker-context", "", "`CONTEXT` of the broker in that kubeconfig; default: its current context")
-	flags.StringVarP(&e.format, "output", "o", "", "`FORMAT` of the output: json or yaml; default: text")
-	completeWords(c, "output", "json", "yaml")
+	e.addBrokerFlags(c, flags, "kubeconfig `FILE` of an administrator of the broker; default: the credential of the cluster")
+	formatFlag(c, flags, &e.format, "text", "json", "yaml")
 	flags.StringVar(&e.options.Zone, "zone", e.options.Zone, "`ZONE` of the clusterset")
 	flags.StringSliceVar(&e.servers, "dns-server", nil, "`ADDRESS[:PORT]` of a DNS server to ask, repeatable")
-	flags.StringVar(&e.options.Namespace, "controller-namespace", e.options.Namespace, "`NAMESPACE` of the controller in the cluster")
-	completeBy(c, "broker-context", completeContexts(func() (clientcmdapi.Config,
-		error) {
-		return e.brokerLoader().RawConfig()
-	}))
-	completeBy(c, "controller-namespace", e.completeNamespaces)
-	flags.StringVar(&e.options.DNSNamespace, "dns-namespace", e.options.DNSNamespace, "`NAMESPACE` of the cluster's DNS server; not used for OpenShift")
-	completeBy(c, "dns-namespace", e.completeNamespaces)
+	e.namespaceFlag(c, flags, "controller-namespace", &e.options.Namespace, "`NAMESPACE` of the controller in the cluster")
+	e.namespaceFlag(c, flags, "dns-namespace", &e.options.DNSNamespace, "`NAMESPACE` of the cluster's DNS server; not used for OpenShift")
 	flags.StringVar(&e.service, "dns-service", e.options.DNSService.String(), "Service of the DNS server of the clusterset, as `NAMESPACE/NAME`")
 	flags.DurationVar(&e.options.TTL, "lease-ttl", e.options.TTL, leaseTTLUsage)
 	flags.DurationVar(&e.options.Timeout, "timeout", e.options.Timeout, "`DURATION` for all that is read and asked together; what has not answered then counts as unreachable")
@@ -90,9 +81,6 @@ func (e *explainCommand) flags(c *cobra.Command) {
 
 func (e *explainCommand) run(ctx context.Context, name string, types []string) error {
 	o := e.options
-	if err := checkFormat(e.format, "", "json", "yaml"); err != nil {
-		return err
-	}
 	var err error
 	if o.DNSService, err = serviceFlag("dns-service", e.service); err != nil {
 		return err
@@ -189,9 +177,7 @@ func (e *explainCommand) completeQuestion(word func(namespace, name string) stri
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError
 		}
-		ctx, cancel := context.WithTimeout(c.Context(), completionTimeout)
-		defer cancel()
-		all, err := listServed(ctx, client, serviceImports, *e.kube.Namespace, metav1.ListOptions{})
+		all, err := listServed(c.Context(), client, read.ServiceImports, *e.kube.Namespace, "")
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError
 		}

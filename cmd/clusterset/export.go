@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/clusterset-dns/clusterset/admin/read"
 	"github.com/clusterset-dns/clusterset/admin/write"
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
@@ -30,7 +31,7 @@ written it to the broker. To change or remove labels and annotations, run the co
 The command fails if an export has not taken effect after --timeout. The ServiceExports stay, and take effect later.`,
 		Example: `  clusterset export db cache -n shop
   clusterset export db -n shop --label tier=data --annotation example.com/owner=team-a`,
-		ValidArgsFunction: f.completeResources("v1", "services", broker.LabelManagedBy+"!="+broker.ManagedBy),
+		ValidArgsFunction: f.completeResources(read.Services, broker.LabelManagedBy+"!="+broker.ManagedBy),
 	}
 	e.flags(c)
 	c.Flags().StringToStringVar(&e.labels, "label", nil, "`KEY=VALUE` of a label of the imports, repeatable")
@@ -136,7 +137,7 @@ func (e *exportCommand) desired(name string) *unstructured.Unstructured {
 }
 
 func (e *exportCommand) export(ctx context.Context, name string) error {
-	r := e.client.Resource(serviceExports).Namespace(e.namespace)
+	r := e.client.Resource(read.ServiceExports).Namespace(e.namespace)
 	before, err := r.Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		before, err = nil, e.missing(ctx, err)
@@ -145,8 +146,8 @@ func (e *exportCommand) export(ctx context.Context, name string) error {
 		return err
 	}
 	same := before != nil && e.covered(before)
-	if e.dry != write.DryRunClient {
-		options := metav1.ApplyOptions{FieldManager: wellknown.ManagerExport, Force: true, DryRun: e.dryRun()}
+	if e.options.DryRun != write.DryRunClient {
+		options := metav1.ApplyOptions{FieldManager: wellknown.ManagerExport, Force: true, DryRun: e.options.DryRun.Sent()}
 		after, err := r.Apply(ctx, name, e.desired(name), options)
 		if err != nil {
 			return err
@@ -161,7 +162,7 @@ func (e *exportCommand) export(ctx context.Context, name string) error {
 	default:
 		e.step(write.Updated, name, "")
 	}
-	if !e.wait || e.dry != write.DryRunNone {
+	if !e.wait || e.options.DryRun != write.DryRunNone {
 		return nil
 	}
 	return e.waitExported(ctx, name)

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
@@ -17,17 +16,12 @@ import (
 	"github.com/clusterset-dns/clusterset/admin/write"
 )
 
-var (
-	serviceExports = mcsv1beta1.SchemeGroupVersion.WithResource("serviceexports")
-	serviceImports = mcsv1beta1.SchemeGroupVersion.WithResource("serviceimports")
-)
-
 // An exportCommand is one call of "export" or "unexport".
 type exportCommand struct {
 	*output
 	client    dynamic.Interface
 	namespace string
-	dry       write.DryRun
+	options   write.Options
 
 	labels, annotations map[string]string
 	useVIP              string // "true", "false" or empty
@@ -44,14 +38,11 @@ func (e *exportCommand) flags(c *cobra.Command) {
 
 // open checks the flags that both commands have, and makes the client.
 func (e *exportCommand) open() error {
-	w, err := e.writeOptions()
-	if err != nil {
-		return err
-	}
 	if e.timeout <= 0 {
 		return fmt.Errorf("--timeout=%s: want more than 0s", e.timeout)
 	}
-	e.dry = w.DryRun
+	var err error
+	e.options = e.writeOptions()
 	e.client, e.namespace, err = e.namespaced()
 	return err
 }
@@ -72,13 +63,6 @@ func (e *exportCommand) step(action write.Action, name, note string) {
 	})
 }
 
-func (e *exportCommand) dryRun() []string {
-	if e.dry == write.DryRunServer {
-		return []string{metav1.DryRunAll}
-	}
-	return nil
-}
-
 // missing returns an error if a ServiceExport was not found because its CRD or its namespace does not exist, and
 // otherwise nil.
 func (e *exportCommand) missing(ctx context.Context, notFound error) error {
@@ -86,7 +70,7 @@ func (e *exportCommand) missing(ctx context.Context, notFound error) error {
 		(status.Status().Details == nil || status.Status().Details.Name == "") {
 		return errors.New("this cluster has no CRD ServiceExport: run \"clusterset join\" first, which installs it")
 	}
-	_, err := e.client.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")).Get(ctx, e.namespace,
+	_, err := e.client.Resource(read.Namespaces).Get(ctx, e.namespace,
 		metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return fmt.Errorf("namespace %q does not exist: want the namespace of the Service (-n)", e.namespace)

@@ -5,17 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/wait"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset/admin/explain/cause"
+	"github.com/clusterset-dns/clusterset/admin/read"
 	"github.com/clusterset-dns/clusterset/api/about"
 	"github.com/clusterset-dns/clusterset/api/about/v1alpha1"
 	"github.com/clusterset-dns/clusterset/api/about/v1beta1"
@@ -57,7 +56,7 @@ func (e *exportCommand) isMember(ctx context.Context) (bool, error) {
 func (e *exportCommand) waitExported(ctx context.Context, name string) error {
 	var last mcsv1beta1.ServiceExport
 	err := e.poll(ctx, "the controller exports "+name, func(ctx context.Context) (bool, error) {
-		o, err := e.client.Resource(serviceExports).Namespace(e.namespace).Get(ctx, name, metav1.GetOptions{})
+		o, err := e.client.Resource(read.ServiceExports).Namespace(e.namespace).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return false, err
 		}
@@ -106,32 +105,18 @@ func notExported(e *mcsv1beta1.ServiceExport) string {
 	return "no controller has processed it yet: check that the controller of this cluster runs (clusterset status)"
 }
 
-// poll calls done until it returns true or an error, or ctx ends. After two seconds it reports the wait for what, once.
+// poll calls done until it returns true or an error, or ctx ends.
 func (e *exportCommand) poll(ctx context.Context, what string, done func(context.Context) (bool, error)) error {
-	began, reported := time.Now(), false
-	err := wait.PollUntilContextCancel(ctx, 100*time.Millisecond, true, func(ctx context.Context) (bool, error) {
-		ok, err := done(ctx)
-		if !ok && err == nil && !reported && time.Since(began) > 2*time.Second {
-			reported = true
-			e.progress(fmt.Sprintf("waiting until %s, for at most %s", what, e.timeout))
-		}
-		return ok, err
-	})
-	if ctx.Err() != nil {
-		return ctx.Err()
+	if err := e.options.WaitFor(ctx, e.timeout, what, done); ctx.Err() == nil {
+		return err
 	}
-	// The rate limiter of client-go has an error of its own for a deadline that has passed, and ctx may end a moment
-	// later.
-	if deadline, ok := ctx.Deadline(); ok && err != nil && !time.Now().Before(deadline) {
-		return context.DeadlineExceeded
-	}
-	return err
+	return ctx.Err()
 }
 
 // withdrawn reports whether the export with this UID no longer exists, and the ServiceImport no longer lists this
 // cluster.
 func (e *exportCommand) withdrawn(ctx context.Context, name, uid string) (bool, error) {
-	exp, err := e.client.Resource(serviceExports).Namespace(e.namespace).Get(ctx, name, metav1.GetOptions{})
+	exp, err := e.client.Resource(read.ServiceExports).Namespace(e.namespace).Get(ctx, name, metav1.GetOptions{})
 	if err == nil {
 		return string(exp.GetUID()) != uid, nil
 	}
@@ -145,7 +130,7 @@ func (e *exportCommand) withdrawn(ctx context.Context, name, uid string) (bool, 
 	if err != nil || id == nil {
 		return id == nil && err == nil, err // a cluster without an id exports nothing
 	}
-	o, err := e.client.Resource(serviceImports).Namespace(e.namespace).Get(ctx, name, metav1.GetOptions{})
+	o, err := e.client.Resource(read.ServiceImports).Namespace(e.namespace).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return true, nil
 	}
@@ -157,8 +142,6 @@ func (e *exportCommand) withdrawn(ctx context.Context, name, uid string) (bool, 
 		return false, err
 	}
 	clusterID, _, _ := unstructured.NestedString(id.Object, "spec", "value")
-	return !slices.ContainsFunc(imp.Status.Clusters, func(
-		c mcsv1beta1.ClusterStatus) bool {
-		return c.Cluster == clusterID
-	}), nil
+	return !slices.ContainsFunc(imp.Status.Clusters,
+		func(c mcsv1beta1.ClusterStatus) bool { return c.Cluster == clusterID }), nil
 }

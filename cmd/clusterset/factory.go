@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -9,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
@@ -16,7 +18,6 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
 // A factory has the streams and flags that all commands share, and makes API clients from them, like the Factory of
@@ -34,33 +35,33 @@ const leaseTTLUsage = "`DURATION` after which a heartbeat has expired, unless th
 
 // brokerFlags adds the flags that select the broker, for commands of its administrator.
 func (f *factory) brokerFlags(c *cobra.Command) {
-	f.addBrokerFlags(c, "kubeconfig `FILE` of an administrator of the broker, required without --broker-context; default with it: the kubeconfig of kubectl")
+	f.addBrokerFlags(c, c.Flags(), "kubeconfig `FILE` of an administrator of the broker, required without --broker-context; default with it: the kubeconfig of kubectl")
 }
 
 // brokerReadFlags adds the flags that select the broker, for a command that else reads it with the credential of the
 // cluster.
 func (f *factory) brokerReadFlags(c *cobra.Command) {
-	f.addBrokerFlags(c, "kubeconfig `FILE` of an administrator of the broker; default: with --broker-context the kubeconfig of kubectl, "+
+	f.addBrokerFlags(c, c.Flags(), "kubeconfig `FILE` of an administrator of the broker; default: with --broker-context the kubeconfig of kubectl, "+
 		"else the credential of the cluster")
 }
 
-func (f *factory) addBrokerFlags(c *cobra.Command, kubeconfig string) {
-	c.Flags().StringVar(&f.brokerKubeconfig, "broker-kubeconfig", "", kubeconfig)
-	c.Flags().StringVar(&f.brokerContext, "broker-context", "", "`CONTEXT` of the broker in that kubeconfig; default: its current context")
-	completeBy(c, "broker-context", completeContexts(func() (clientcmdapi.Config,
-		error) {
-		return f.brokerLoader().RawConfig()
-	}))
+func (f *factory) addBrokerFlags(c *cobra.Command, flags *pflag.FlagSet, kubeconfig string) {
+	flags.StringVar(&f.brokerKubeconfig, "broker-kubeconfig", "", kubeconfig)
+	flags.StringVar(&f.brokerContext, "broker-context", "", "`CONTEXT` of the broker in that kubeconfig; default: its current context")
+	completeBy(c, "broker-context", completeContexts(f.brokerLoader))
 }
 
+// brokerLoader loads the broker. Without a file of its own, it is a context in the kubeconfig of the member.
 func (f *factory) brokerLoader() clientcmd.ClientConfig {
+	return loader(cmp.Or(f.brokerKubeconfig, *f.kube.KubeConfig), f.brokerContext)
+}
+
+// loader loads a context of a kubeconfig, by default that of kubectl.
+func loader(kubeconfig, context string) clientcmd.ClientConfig {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	// Without a file of its own, the broker is a context in the kubeconfig of the member.
-	if rules.ExplicitPath = f.brokerKubeconfig; rules.ExplicitPath == "" && f.kube.KubeConfig != nil {
-		rules.ExplicitPath = *f.kube.KubeConfig
-	}
-	overrides := &clientcmd.ConfigOverrides{CurrentContext: f.brokerContext}
-	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides)
+	rules.ExplicitPath = kubeconfig
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules,
+		&clientcmd.ConfigOverrides{CurrentContext: context})
 }
 
 // broker returns the configuration for the broker, nil if no flag selects one.
@@ -115,6 +116,29 @@ func (f *factory) checkSelected(config *rest.Config) error {
 	}
 	return fmt.Errorf("%s has no current context: want --context, one of %s",
 		files, strings.Join(slices.Sorted(maps.Keys(raw.Contexts)), ", "))
+}
+
+// eachMember calls add for the selected cluster and for further contexts in the kubeconfig of kubectl.
+func (f *factory) eachMember(contexts []string, add func(name string, config *rest.Config)) error {
+	config, err := f.member()
+	if err != nil {
+		return err
+	}
+	add(f.contextName(), config)
+	for _, name := range contexts {
+		config, err := loader(*f.kube.KubeConfig, name).ClientConfig()
+		if err != nil {
+			return fmt.Errorf("context %q: %w", name, err)
+		}
+		add(name, f.tune(config))
+	}
+	return nil
+}
+
+// contextName returns the name of the selected context, or "cluster" without one.
+func (f *factory) contextName() string {
+	raw, _ := f.kube.ToRawKubeConfigLoader().RawConfig() // without a kubeconfig there is no context
+	return cmp.Or(*f.kube.Context, raw.CurrentContext, "cluster")
 }
 
 // tune raises the default limit of client-go, 5 requests a second, which makes the user wait.

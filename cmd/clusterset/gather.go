@@ -13,8 +13,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/clusterset-dns/clusterset/admin/gather"
 	"github.com/clusterset-dns/clusterset/admin/read"
@@ -49,17 +47,12 @@ Exit codes: 0, everything was read; 1, the command failed, and there is no archi
 	f.brokerReadFlags(c)
 	flags := c.Flags()
 	flags.StringSliceVar(&g.contexts, "contexts", nil, "`CONTEXT,...` of further members in the kubeconfig, repeatable")
-	flags.StringVar(&g.options.Namespace, "controller-namespace", g.options.Namespace, "`NAMESPACE` of the controllers in their clusters")
-	flags.StringVar(&g.options.DNSNamespace, "dns-namespace", g.options.DNSNamespace, "`NAMESPACE` of the DNS server in each cluster")
+	f.namespaceFlag(c, flags, "controller-namespace", &g.options.Namespace, "`NAMESPACE` of the controllers in their clusters")
+	f.namespaceFlag(c, flags, "dns-namespace", &g.options.DNSNamespace, "`NAMESPACE` of the DNS server in each cluster")
 	flags.DurationVar(&g.options.Since, "since", g.options.Since, "`DURATION` before now from which on logs are read")
 	flags.Int64Var(&g.options.LogLines, "log-lines", g.options.LogLines, "`NUMBER` of lines of each log, the newest ones")
 	flags.DurationVar(&g.options.Timeout, "timeout", g.options.Timeout, "`DURATION` after which one request counts as failed")
-	completeBy(c, "controller-namespace", f.completeNamespaces)
-	completeBy(c, "dns-namespace", f.completeNamespaces)
-	completeBy(c, "contexts", completeContexts(func() (clientcmdapi.Config,
-		error) {
-		return f.kube.ToRawKubeConfigLoader().RawConfig()
-	}))
+	completeBy(c, "contexts", completeContexts(f.kube.ToRawKubeConfigLoader))
 	c.RunE = func(c *cobra.Command, args []string) error {
 		switch {
 		case g.options.Since < time.Second:
@@ -129,24 +122,15 @@ var notInFileName = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
 
 // clusters returns the selected cluster, those of further contexts and the broker.
 func (g *gatherCommand) clusters(ctx context.Context) (all []gather.Cluster, missing []string, err error) {
-	selected, err := g.member()
-	if err != nil {
-		return nil, nil, err
-	}
-	add := func(name string, config *rest.Config) {
+	err = g.eachMember(g.contexts, func(name string, config *rest.Config) {
 		name = "members/" + notInFileName.ReplaceAllString(name, "_")
 		for slices.ContainsFunc(all, func(c gather.Cluster) bool { return c.Name == name }) {
 			name += "_"
 		}
 		all = append(all, gather.Cluster{Name: name, Role: read.RoleMember, Config: config})
-	}
-	add(g.contextName(), selected)
-	for _, name := range g.contexts {
-		config, err := g.context(name)
-		if err != nil {
-			return nil, nil, err
-		}
-		add(name, config)
+	})
+	if err != nil {
+		return nil, nil, err
 	}
 	onBroker, err := g.broker()
 	if err != nil {
@@ -155,32 +139,9 @@ func (g *gatherCommand) clusters(ctx context.Context) (all []gather.Cluster, mis
 	if onBroker == nil {
 		ctx, cancel := context.WithTimeout(ctx, g.options.Timeout)
 		defer cancel()
-		if onBroker, err = read.BrokerOf(ctx, selected, g.options.Namespace); err != nil {
+		if onBroker, err = read.BrokerOf(ctx, all[0].Config, g.options.Namespace); err != nil {
 			return all, []string{"broker: " + err.Error()}, nil
 		}
 	}
 	return append(all, gather.Cluster{Name: "broker", Role: read.RoleBroker, Config: onBroker}), nil, nil
-}
-
-// contextName returns the name of the selected context, or "cluster" without one.
-func (f *factory) contextName() string {
-	if *f.kube.Context != "" {
-		return *f.kube.Context
-	}
-	if raw, err := f.kube.ToRawKubeConfigLoader().RawConfig(); err == nil && raw.CurrentContext != "" {
-		return raw.CurrentContext
-	}
-	return "cluster"
-}
-
-// context returns the configuration of a context in the kubeconfig of kubectl.
-func (f *factory) context(name string) (*rest.Config, error) {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = *f.kube.KubeConfig
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules,
-		&clientcmd.ConfigOverrides{CurrentContext: name}).ClientConfig()
-	if err != nil {
-		return nil, fmt.Errorf("context %q: %w", name, err)
-	}
-	return f.tune(config), nil
 }

@@ -43,9 +43,7 @@ again; 2, it is a member, and something is left to do by hand for its DNS server
 		if diff && out.dry == "none" {
 			out.dry = string(write.DryRunServer)
 		}
-		if o.Options, err = out.writeOptions(); err != nil {
-			return err
-		}
+		o.Options = out.writeOptions()
 		o.Diff = diff
 		if err := checkJoin(&o); err != nil {
 			return err
@@ -64,7 +62,7 @@ again; 2, it is a member, and something is left to do by hand for its DNS server
 		result, err := join.Join(c.Context(), onBroker, onMember, o)
 		if err != nil {
 			out.warn(result.Warnings) // what went wrong may follow from them
-			return out.rest(err)
+			return out.partial(err)
 		}
 		return finishJoin(out, &result, &o)
 	}

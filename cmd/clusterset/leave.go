@@ -10,7 +10,7 @@ import (
 )
 
 func newLeave(f *factory) *cobra.Command {
-	var o join.LeaveOptions
+	o := join.LeaveOptions{Namespace: wellknown.ControllerNamespace}
 	c := &cobra.Command{
 		Use: "leave", Short: "Take a cluster out of the clusterset", Args: cobra.NoArgs,
 		Long: `Take a cluster out of the clusterset: withdraw its exports, delete its imports, its objects on the broker, its
@@ -26,12 +26,10 @@ namespace on the broker stays for a year, marked as removed.`,
 	c.Flags().BoolVar(
 		&o.TakeOver, "take-over", false,
 		"remove the member even if its original or a copy renews its heartbeat")
-	c.Flags().StringVar(&o.Namespace, "controller-namespace", wellknown.ControllerNamespace, "`NAMESPACE` of the controller in the cluster")
+	f.namespaceFlag(c, c.Flags(), "controller-namespace", &o.Namespace, "`NAMESPACE` of the controller in the cluster")
 	c.Flags().StringVar(&o.Prefix, "namespace-prefix", join.DefaultPrefix, "`PREFIX` of the broker namespace; used only if the Member no longer exists")
 	c.RunE = func(c *cobra.Command, _ []string) (err error) {
-		if o.Options, err = out.writeOptions(); err != nil {
-			return err
-		}
+		o.Options = out.writeOptions()
 		onBroker, err := f.broker()
 		if err == nil && onBroker == nil && !o.Force {
 			err = fmt.Errorf("%w, or --force if the broker no longer exists", errNoBroker)
@@ -45,7 +43,7 @@ namespace on the broker stays for a year, marked as removed.`,
 		}
 		result, err := join.Leave(c.Context(), onBroker, onMember, o)
 		if err != nil {
-			return out.rest(err)
+			return out.partial(err)
 		}
 		return out.finish(
 			result, result.Warnings, "This cluster is no longer a member. Its ServiceExports still exist and have no effect. "+

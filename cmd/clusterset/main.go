@@ -19,7 +19,6 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
 //go:generate go test -run ^TestReference$ . -update
@@ -97,10 +96,7 @@ broker take
 			RunE: func(*cobra.Command, []string) error { return errors.New("removed: " + instead) },
 		})
 	}
-	completeBy(root, "context", completeContexts(func() (clientcmdapi.Config,
-		error) {
-		return f.kube.ToRawKubeConfigLoader().RawConfig()
-	}))
+	completeBy(root, "context", completeContexts(f.kube.ToRawKubeConfigLoader))
 	completeBy(root, "namespace", f.completeNamespaces)
 	root.InitDefaultCompletionCmd()
 	for _, c := range root.Commands() {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"sigs.k8s.io/yaml"
 
 	"github.com/clusterset-dns/clusterset/admin/write"
@@ -26,30 +27,34 @@ func (f *factory) outputFlags(c *cobra.Command) *output {
 	o := &output{factory: f, steps: []write.Step{}}
 	c.Flags().StringVar(&o.dry, "dry-run", "none", "report what would change, and change nothing: `MODE` client predicts it, server lets the API servers validate it")
 	c.Flags().Lookup("dry-run").NoOptDefVal = "client"
-	c.Flags().StringVarP(&o.format, "output", "o", "", "`FORMAT` of the output: name, json or yaml; default: text")
 	completeWords(c, "dry-run", "none", "client", "server")
-	completeWords(c, "output", "name", "json", "yaml")
+	formatFlag(c, c.Flags(), &o.format, "text", "name", "json", "yaml")
+	c.PreRunE = func(*cobra.Command, []string) error {
+		if !slices.Contains([]string{"none", "client", "server"}, o.dry) {
+			return fmt.Errorf("--dry-run=%s: want none, client or server", o.dry)
+		}
+		return nil
+	}
 	return o
 }
 
-// writeOptions checks the flags.
-func (o *output) writeOptions() (write.Options, error) {
-	w := write.Options{Report: o.report, Progress: o.progress}
-	switch o.dry {
-	case "none":
-	case "client", "server":
-		w.DryRun = write.DryRun(o.dry)
-	default:
-		return w, fmt.Errorf("--dry-run=%s: want none, client or server", o.dry)
+// formatFlag adds --output with these formats. Before the command runs, it rejects others.
+func formatFlag(c *cobra.Command, flags *pflag.FlagSet, format *string, otherwise string, known ...string) {
+	last := len(known) - 1
+	flags.StringVarP(format, "output", "o", "", fmt.Sprintf("`FORMAT` of the output: %s or %s; default: %s",
+		strings.Join(known[:last], ", "), known[last], otherwise))
+	completeWords(c, "output", known...)
+	c.PersistentPreRunE = func(*cobra.Command, []string) error {
+		if *format != "" && !slices.Contains(known, *format) {
+			return fmt.Errorf("--output=%s: want one of %s", *format, strings.Join(known, ", "))
+		}
+		return nil
 	}
-	return w, checkFormat(o.format, "", "name", "json", "yaml")
 }
 
-func checkFormat(format string, known ...string) error {
-	if !slices.Contains(known, format) {
-		return fmt.Errorf("--output=%s: want one of %s", format, strings.Join(known[1:], ", "))
-	}
-	return nil
+// writeOptions returns what the flags choose. Before the command runs, their values were checked.
+func (o *output) writeOptions() write.Options {
+	return write.Options{Report: o.report, Progress: o.progress, DryRun: write.DryRun(strings.TrimPrefix(o.dry, "none"))}
 }
 
 func (o *output) report(step write.Step) {
@@ -73,9 +78,9 @@ func (o *output) suffix() string {
 // progress shows that a command waits for something.
 func (o *output) progress(what string) { fmt.Fprintln(o.ErrOut, what) }
 
-// rest completes an error that ends a command after its first write: earlier writes stay. Formats that print the steps
+// partial completes an error that ends a command after its first write: earlier writes stay. Formats that print the steps
 // in the end have printed nothing yet.
-func (o *output) rest(err error) error {
+func (o *output) partial(err error) error {
 	var written []write.Step
 	for _, s := range o.steps {
 		if s.Action != write.Unchanged {

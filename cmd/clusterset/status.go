@@ -41,19 +41,14 @@ func newStatus(f *factory) *cobra.Command {
   clusterset status --broker-only --broker-context hub -o json`,
 	}
 	f.brokerReadFlags(c)
-	c.Flags().StringVarP(&format, "output", "o", "", "`FORMAT` of the output: wide, json or yaml; default: a table")
-	completeWords(c, "output", "wide", "json", "yaml")
+	formatFlag(c, c.Flags(), &format, "a table", "wide", "json", "yaml")
 	c.Flags().BoolVar(&brokerOnly, "broker-only", false, "read only the broker")
-	c.Flags().StringVar(&o.Namespace, "controller-namespace", o.Namespace, "`NAMESPACE` of the controller in the cluster")
+	f.namespaceFlag(c, c.Flags(), "controller-namespace", &o.Namespace, "`NAMESPACE` of the controller in the cluster")
 	c.Flags().DurationVar(&o.TTL, "lease-ttl", o.TTL, leaseTTLUsage)
 	c.Flags().BoolVarP(
 		&w.watch, "watch", "w", false, "show the state again when it changes, until the command is interrupted")
 	c.Flags().DurationVar(&w.interval, "interval", 2*time.Second, "`DURATION` between two reads of --watch")
-	completeBy(c, "controller-namespace", f.completeNamespaces)
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		if err := checkFormat(format, "", "wide", "json", "yaml"); err != nil {
-			return err
-		}
 		if w.interval <= 0 {
 			return fmt.Errorf("--interval=%s: want more than 0s", w.interval)
 		}

@@ -22,32 +22,23 @@ func printState(w io.Writer, s *status.State, now time.Time, wide bool) error {
 		fmt.Fprintf(table, "Broker:\t%s%s\n", s.Broker.Server, brokerVersion(s.Broker.Version))
 	}
 	// Flush ends a table, so that each of them has column widths of its own.
-	if err := table.Flush(); err != nil {
-		return err
+	err := table.Flush()
+	section := func(rows int, print func()) {
+		if rows > 0 && err == nil {
+			fmt.Fprintln(w)
+			print()
+			err = table.Flush()
+		}
 	}
-	if len(s.Members) > 0 {
-		fmt.Fprintln(w)
-		printMembers(table, s.Members, wide)
+	section(len(s.Members), func() { printMembers(table, s.Members, wide) })
+	if s.Cluster != nil {
+		section(len(s.Cluster.Selection), func() { printSelection(table, s.Cluster.Selection, now) })
 	}
-	if err := table.Flush(); err != nil {
-		return err
+	section(len(s.Conflicts), func() { printConflicts(table, s.Conflicts, wide) })
+	if err == nil {
+		printProblems(w, s.Problems, s.Warnings)
 	}
-	if s.Cluster != nil && len(s.Cluster.Selection) > 0 {
-		fmt.Fprintln(w)
-		printSelection(table, s.Cluster.Selection, now)
-	}
-	if err := table.Flush(); err != nil {
-		return err
-	}
-	if len(s.Conflicts) > 0 {
-		fmt.Fprintln(w)
-		printConflicts(table, s.Conflicts, wide)
-	}
-	if err := table.Flush(); err != nil {
-		return err
-	}
-	printProblems(w, s.Problems, s.Warnings)
-	return nil
+	return err
 }
 
 func printProblems(w io.Writer, problems, warnings []string) {
@@ -127,8 +118,7 @@ func printMembers(w io.Writer, members []status.MemberState, wide bool) {
 		}
 		fmt.Fprintf(w, "%s\t%s\t%d\t%s", name, heartbeat, m.Services, cmp.Or(m.Version, "-"))
 		if wide {
-			list := func(s []string) string { return cmp.Or(strings.Join(s, ","), "-") }
-			fmt.Fprintf(w, "\t%s\t%s\t%s\t%s", m.Namespace, list(m.PodCIDRs), list(m.ServiceCIDRs), cmp.Or(m.VIPCIDRs(), "-"))
+			fmt.Fprintf(w, "\t%s\t%s\t%s\t%s", m.Namespace, joined(m.PodCIDRs), joined(m.ServiceCIDRs), cmp.Or(m.VIPCIDRs(), "-"))
 		}
 		fmt.Fprintln(w)
 	}
@@ -141,8 +131,7 @@ func printSelection(w io.Writer, selection []status.SelectionState, now time.Tim
 		if s.Since != nil {
 			since = roughly(now.Sub(*s.Since))
 		}
-		list := func(clusters []string) string { return cmp.Or(strings.Join(clusters, ","), "-") }
-		fmt.Fprintf(w, "%s/%s\t%s\t%s\t%s\t%s\n", s.Namespace, s.Name, list(s.InUse), list(s.Hidden), s.Preferred, since)
+		fmt.Fprintf(w, "%s/%s\t%s\t%s\t%s\t%s\n", s.Namespace, s.Name, joined(s.InUse), joined(s.Hidden), s.Preferred, since)
 	}
 }
 
@@ -160,6 +149,9 @@ func printConflicts(w io.Writer, conflicts []status.ConflictState, wide bool) {
 		fmt.Fprintln(w)
 	}
 }
+
+// joined fills a cell with a list.
+func joined(all []string) string { return cmp.Or(strings.Join(all, ","), "-") }
 
 // roughly prints a duration with two units at most: "23h30m", "5m0s", "3s".
 func roughly(d time.Duration) string {

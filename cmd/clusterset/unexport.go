@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/clusterset-dns/clusterset/admin/read"
 	"github.com/clusterset-dns/clusterset/admin/write"
 )
 
@@ -20,7 +20,7 @@ func newUnexport(f *factory) *cobra.Command {
 		Long: `Stop exporting services: delete their ServiceExports, and wait until this cluster is no longer listed as an exporting
 cluster.`,
 		Example:           `  clusterset unexport db -n shop --context east`,
-		ValidArgsFunction: f.completeResources(mcsv1beta1.SchemeGroupVersion.String(), "serviceexports", ""),
+		ValidArgsFunction: f.completeResources(read.ServiceExports, ""),
 	}
 	e.flags(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
@@ -41,7 +41,7 @@ cluster.`,
 }
 
 func (e *exportCommand) unexport(ctx context.Context, name string) error {
-	r := e.client.Resource(serviceExports).Namespace(e.namespace)
+	r := e.client.Resource(read.ServiceExports).Namespace(e.namespace)
 	existing, err := r.Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		if err := e.missing(ctx, err); err != nil {
@@ -54,14 +54,14 @@ func (e *exportCommand) unexport(ctx context.Context, name string) error {
 		return err
 	}
 	uid := existing.GetUID()
-	if e.dry != write.DryRunClient {
-		options := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}, DryRun: e.dryRun()}
+	if e.options.DryRun != write.DryRunClient {
+		options := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}, DryRun: e.options.DryRun.Sent()}
 		if err := r.Delete(ctx, name, options); err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}
 	}
 	e.step(write.Deleted, name, "")
-	if !e.wait || e.dry != write.DryRunNone {
+	if !e.wait || e.options.DryRun != write.DryRunNone {
 		return nil
 	}
 	err = e.poll(ctx, "the controller withdraws "+name, func(ctx context.Context) (bool, error) {

@@ -11,7 +11,7 @@ import (
 )
 
 func newUninstall(f *factory) *cobra.Command {
-	o := join.UninstallOptions{DNS: dns.Defaults()}
+	o := join.UninstallOptions{Namespace: wellknown.ControllerNamespace, DNS: dns.Defaults()}
 	c := &cobra.Command{
 		Use: "uninstall", Short: "Remove everything of clusterset from a cluster that has left", Args: cobra.NoArgs,
 		Long: `Remove everything of clusterset from a cluster that is not a member: what "dns apply" has written, the cluster ID,
@@ -28,23 +28,19 @@ Exit codes: 0, nothing is left; 1, the command failed; 2, something is left.`,
 	}
 	out := f.outputFlags(c)
 	c.Flags().BoolVar(&o.DeleteExports, "delete-exports", false, "also delete the ServiceExports of all namespaces")
-	c.Flags().StringVar(&o.Namespace, "controller-namespace", wellknown.ControllerNamespace, "`NAMESPACE` of the controller in the cluster")
-	completeBy(c, "controller-namespace", f.completeNamespaces)
-	c.Flags().StringVar(&o.DNS.Namespace, "dns-namespace", o.DNS.Namespace, "`NAMESPACE` of the cluster's DNS server; not used for OpenShift")
-	completeBy(c, "dns-namespace", f.completeNamespaces)
+	f.namespaceFlag(c, c.Flags(), "controller-namespace", &o.Namespace, "`NAMESPACE` of the controller in the cluster")
+	f.namespaceFlag(c, c.Flags(), "dns-namespace", &o.DNS.Namespace, "`NAMESPACE` of the cluster's DNS server; not used for OpenShift")
 	c.RunE = func(c *cobra.Command, _ []string) (err error) {
-		if o.Options, err = out.writeOptions(); err != nil {
-			return err
-		}
+		o.Options = out.writeOptions()
 		config, err := f.member()
 		if err != nil {
 			return err
 		}
 		result, err := join.Uninstall(c.Context(), config, o)
 		if err != nil {
-			return out.rest(err)
+			return out.partial(err)
 		}
-		return out.uninstalled(result)
+		return out.finishUninstall(result)
 	}
 	return c
 }
@@ -60,23 +56,21 @@ Exit codes: 0, nothing is left; 1, the command failed; 2, something is left.`,
 	f.brokerFlags(c)
 	out := f.outputFlags(c)
 	c.RunE = func(c *cobra.Command, _ []string) (err error) {
-		if o.Options, err = out.writeOptions(); err != nil {
-			return err
-		}
+		o.Options = out.writeOptions()
 		config, err := f.requireBroker()
 		if err != nil {
 			return err
 		}
 		result, err := join.UninstallBroker(c.Context(), config, o)
 		if err != nil {
-			return out.rest(err)
+			return out.partial(err)
 		}
-		return out.uninstalled(result)
+		return out.finishUninstall(result)
 	}
 	return c
 }
 
-func (o *output) uninstalled(r join.UninstallResult) error {
+func (o *output) finishUninstall(r join.UninstallResult) error {
 	next := "Nothing of clusterset is left."
 	if len(r.Left) > 0 {
 		next = ""

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/client-go/rest"
 
 	"github.com/clusterset-dns/clusterset/admin/verify"
 	"github.com/clusterset-dns/clusterset/api/reason"
@@ -50,21 +50,13 @@ command failed or was interrupted; 2, something does not work, or could not be c
 	flags.BoolVar(&v.noPods, "no-pods", false, "run no Pods, and check only what needs none")
 	flags.StringSliceVar(&v.servers, "dns-server", nil, "`CONTEXT=ADDRESS[:PORT]` of the DNS server to ask in a member, repeatable; default: that of its Pods")
 	flags.StringVar(&v.options.Zone, "zone", v.options.Zone, "`ZONE` of the clusterset")
-	flags.StringVar(&v.options.Namespace, "controller-namespace", v.options.Namespace, "`NAMESPACE` of the controllers in their clusters")
+	f.namespaceFlag(c, flags, "controller-namespace", &v.options.Namespace, "`NAMESPACE` of the controllers in their clusters")
 	flags.DurationVar(&v.options.Timeout, "timeout", v.options.Timeout, "`DURATION` after which a step counts as failed")
 	flags.BoolVar(
 		&v.cleanup, "cleanup", false, "only remove what earlier runs have left, also of one that may be going on")
-	flags.StringVarP(&v.format, "output", "o", "", "`FORMAT` of the output: json, yaml or junit; default: text")
-	completeWords(c, "output", "json", "yaml", "junit")
-	completeBy(c, "controller-namespace", f.completeNamespaces)
-	completeBy(c, "contexts", completeContexts(func() (clientcmdapi.Config,
-		error) {
-		return f.kube.ToRawKubeConfigLoader().RawConfig()
-	}))
+	formatFlag(c, flags, &v.format, "text", "json", "yaml", "junit")
+	completeBy(c, "contexts", completeContexts(f.kube.ToRawKubeConfigLoader))
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		if err := checkFormat(v.format, "", "json", "yaml", "junit"); err != nil {
-			return err
-		}
 		if v.options.Timeout <= 0 {
 			return fmt.Errorf("--timeout=%s: want more than 0s", v.options.Timeout)
 		}
@@ -112,17 +104,11 @@ func (v *verifyCommand) warn(left []string) error {
 
 // clusters returns the selected cluster and those of further contexts.
 func (v *verifyCommand) clusters() (all []verify.Member, err error) {
-	selected, err := v.member()
+	err = v.eachMember(v.contexts, func(name string, config *rest.Config) {
+		all = append(all, verify.Member{Name: name, Config: config})
+	})
 	if err != nil {
 		return nil, err
-	}
-	all = append(all, verify.Member{Name: v.contextName(), Config: selected})
-	for _, name := range v.contexts {
-		config, err := v.context(name)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, verify.Member{Name: name, Config: config})
 	}
 	for _, s := range v.servers {
 		name, server, ok := strings.Cut(s, "=")
