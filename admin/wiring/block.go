@@ -80,6 +80,9 @@ func (w Desired) block(at []listener, o options) string {
 	return b.String()
 }
 
+// standardBlock is for a Corefile that is not known.
+func (w Desired) standardBlock(o options) string { return w.block([]listener{{port: "53"}}, o) }
+
 func (w Desired) key(port string) string {
 	if port == "" {
 		return w.Zone

@@ -41,7 +41,7 @@ func (o Objects) corefileOf(w workload, c *corev1.Container, paths []string) (fi
 // coreDNS wires a CoreDNS (docs/spec/dns-wiring.md 3).
 func (r *Resolver) coreDNS(f file, w Desired) {
 	r.Evidence = append(r.Evidence, fmt.Sprintf("%s reads its Corefile from %s", f.work, f.place))
-	standard := w.block([]listener{{port: "53"}}, f.options)
+	standard := w.standardBlock(f.options)
 	m, err := cut(f.text())
 	if err != nil {
 		r.unclear(fmt.Sprintf("%s is not understood: %v", f.place, err), standard)

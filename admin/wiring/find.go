@@ -31,7 +31,7 @@ func (o Objects) clusterDNS(w Desired) Resolver {
 	r := Resolver{Kind: Unknown}
 	service := o.dnsService()
 	if service == nil {
-		r.unclear("there is no Service of a DNS server in its namespace", w.block([]listener{{port: "53"}}, options{}))
+		r.unclear("there is no Service of a DNS server in its namespace", w.standardBlock(options{}))
 		return r
 	}
 	r.Addresses = service.Spec.ClusterIPs
@@ -40,7 +40,7 @@ func (o Objects) clusterDNS(w Desired) Resolver {
 	work := o.behind(service)
 	if work == nil {
 		r.unclear("there is no Deployment or DaemonSet with the Pods of Service "+service.Name,
-			w.block([]listener{{port: "53"}}, options{}))
+			w.standardBlock(options{}))
 		return r
 	}
 	r.Workload = work.String()
@@ -61,13 +61,13 @@ func (o Objects) clusterDNS(w Desired) Resolver {
 		}
 		if f, ok := o.corefileOf(*work, c, corefilePaths(c)); ok {
 			r.Kind = CoreDNS
-			f.options = known(c.Image)
+			f.options = optionsOf(c.Image)
 			r.coreDNS(f, w)
 			return r
 		}
 	}
 	r.unclear(fmt.Sprintf("no container of %s has a Corefile from a ConfigMap, or is that of kube-dns", work),
-		w.block([]listener{{port: "53"}}, options{}))
+		w.standardBlock(options{}))
 	return r
 }
 
@@ -130,7 +130,7 @@ func (o Objects) nodeLocal(d workload, c *corev1.Container, w Desired) Resolver 
 	f, ok := o.corefileOf(d, c, []string{cmp.Or(base, "/etc/coredns/Corefile.base")})
 	if !ok {
 		r.unclear("it mounts neither ConfigMap kube-dns nor a base Corefile from a ConfigMap",
-			w.block([]listener{{port: "53"}}, options{}))
+			w.standardBlock(options{}))
 		return r
 	}
 	r.coreDNS(f, w)

@@ -481,10 +481,10 @@ func TestRelease(t *testing.T) {
 		"coredns/coredns:1.9.3":                                      {false, true},
 		"602401143452.dkr.ecr.amazonaws.com/coredns:v1.6.6-eksbuild": {},
 		"example.org/coredns:latest":                                 {},
-		"coredns:99999999999999999999.1.1":                           {true, true},
+		"coredns:99999999999999999999.1.1":                           {},
 	} {
-		if got := known(image); got != want {
-			t.Errorf("known(%s) = %+v, want %+v", image, got, want)
+		if got := optionsOf(image); got != want {
+			t.Errorf("optionsOf(%s) = %+v, want %+v", image, got, want)
 		}
 	}
 }

@@ -3,14 +3,13 @@ package wiring
 import (
 	"cmp"
 	"path"
-	"regexp"
-	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/version"
 )
 
 // A workload is a Deployment or a DaemonSet.
@@ -136,40 +135,17 @@ func corefilePaths(c *corev1.Container) []string {
 	return []string{path.Join(dir, "Corefile"), "/etc/coredns/Corefile"}
 }
 
-var releaseTag = regexp.MustCompile(`^v?(\d+)\.(\d+)\.(\d+)`)
-
-// release returns the version of an image by its tag, "v1.11.4-eksbuild.2" for example; ok is false if the tag is not a
-// version.
-func release(image string) (version [3]int, ok bool) {
+// optionsOf returns the options that the CoreDNS of an image knows, by its tag, "v1.11.4-eksbuild.2" for example. An
+// unknown option in its Corefile would stop it at its next start, so an image without a version gets no options.
+func optionsOf(image string) options {
 	image, _, _ = strings.Cut(image, "@")
-	name := image[strings.LastIndexByte(image, '/')+1:]
-	_, tag, _ := strings.Cut(name, ":")
-	m := releaseTag.FindStringSubmatch(tag)
-	if m == nil {
-		return version, false
+	_, tag, _ := strings.Cut(image[strings.LastIndexByte(image, '/')+1:], ":")
+	v, err := version.ParseGeneric(tag)
+	if err != nil || len(v.Components()) < 3 {
+		return options{}
 	}
-	for i := range version {
-		version[i], _ = strconv.Atoi(m[i+1]) // digits only; a number too large for an int does not occur
-	}
-	return version, true
-}
-
-// since reports whether a version is at least another one.
-func since(version, least [3]int) bool {
-	for i := range version {
-		if version[i] != least[i] {
-			return version[i] > least[i]
-		}
-	}
-	return true
-}
-
-// known returns the options that the CoreDNS of an image knows. An unknown option in its Corefile would stop it at its
-// next start, so an image without a version gets no options.
-func known(image string) options {
-	version, ok := release(image)
 	return options{
-		servfail:      ok && since(version, [3]int{1, 9, 4}),
-		maxConcurrent: ok && since(version, [3]int{1, 7, 0}),
+		servfail:      v.AtLeast(version.MustParseGeneric("1.9.4")),
+		maxConcurrent: v.AtLeast(version.MustParseGeneric("1.7.0")),
 	}
 }
