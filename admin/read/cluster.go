@@ -81,9 +81,6 @@ func (c *Cluster) within(ctx context.Context) (context.Context, context.CancelFu
 func (c *Cluster) Resource(o *unstructured.Unstructured) dynamic.ResourceInterface {
 	// The guess follows the rules of English and is right for every kind here. Discovery would not know new CRDs yet.
 	plural, _ := meta.UnsafeGuessKindToResource(o.GroupVersionKind())
-	if o.GetNamespace() == "" {
-		return c.Client.Resource(plural)
-	}
 	return c.Client.Resource(plural).Namespace(o.GetNamespace())
 }
 
@@ -134,11 +131,7 @@ func (c *Cluster) ListObjects(ctx context.Context, from schema.GroupVersionResou
 	found, _, err := pages.List(ctx, metav1.ListOptions{LabelSelector: selector})
 	if err == nil {
 		err = meta.EachListItem(found, func(o runtime.Object) error {
-			u, ok := o.(*unstructured.Unstructured)
-			if !ok {
-				panic(fmt.Sprintf("read: the dynamic client returned a %T", o))
-			}
-			all = append(all, u)
+			all = append(all, unstructuredOf(o))
 			return nil
 		})
 	}
@@ -212,11 +205,15 @@ func (c *Cluster) Each(ctx context.Context, from schema.GroupVersionResource, na
 		return c.Client.Resource(from).Namespace(namespace).List(ctx, o)
 	})
 	return pages.EachListItem(ctx, o, func(item runtime.Object) error {
-		u, ok := item.(*unstructured.Unstructured)
-		if !ok {
-			panic(fmt.Sprintf("read: the dynamic client returned a %T", item))
-		}
-		do(u)
+		do(unstructuredOf(item))
 		return nil
 	})
+}
+
+func unstructuredOf(o runtime.Object) *unstructured.Unstructured {
+	u, ok := o.(*unstructured.Unstructured)
+	if !ok {
+		panic(fmt.Sprintf("read: the dynamic client returned a %T", o))
+	}
+	return u
 }

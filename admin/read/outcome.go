@@ -51,10 +51,17 @@ func (c *Cluster) Get(ctx context.Context, of schema.GroupVersionResource, names
 	name string) (*unstructured.Unstructured, error) {
 	ctx, cancel := c.within(ctx)
 	defer cancel()
-	if namespace == "" {
-		return c.Client.Resource(of).Get(ctx, name, metav1.GetOptions{})
-	}
 	return c.Client.Resource(of).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
+}
+
+// getServed is Get in the version that the API server has: that of the resource, or v1alpha1.
+func (c *Cluster) getServed(ctx context.Context, of schema.GroupVersionResource, namespace,
+	name string) (*unstructured.Unstructured, error) {
+	found, err := c.Get(ctx, of, namespace, name)
+	if err != nil && Unread[any](c, err, "", of, "").State == cause.NotInstalled {
+		return c.Get(ctx, of.GroupResource().WithVersion("v1alpha1"), namespace, name)
+	}
+	return found, err
 }
 
 // One reads one object and turns it into a T.

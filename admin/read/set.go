@@ -81,10 +81,8 @@ func (c *Cluster) ReadSet(ctx context.Context, set []*unstructured.Unstructured)
 
 // CRD returns a CRD as it exists, nil if it does not exist or could not be read.
 func (s Set) CRD(kind schema.GroupVersionResource) *unstructured.Unstructured {
-	i := slices.IndexFunc(s.found, func(
-		o *unstructured.Unstructured) bool {
-		return o.GetName() == kind.GroupResource().String()
-	})
+	name := kind.GroupResource().String()
+	i := slices.IndexFunc(s.found, func(o *unstructured.Unstructured) bool { return o.GetName() == name })
 	if i < 0 {
 		return nil
 	}

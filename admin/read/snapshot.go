@@ -66,14 +66,9 @@ func pointers[T any](list []T) []*T {
 
 // Property reads a ClusterProperty in the version that the API server has.
 func (c *Cluster) Property(ctx context.Context, name string) cause.Read[cause.Property] {
-	of := clusterProperty
-	found, err := c.Get(ctx, of, "", name)
-	if err != nil && Unread[any](c, err, "", of, "").State == cause.NotInstalled {
-		of.Version = "v1alpha1"
-		found, err = c.Get(ctx, of, "", name)
-	}
+	found, err := c.getServed(ctx, clusterProperty, "", name)
 	if err != nil {
-		return Unread[cause.Property](c, err, "get", of, "")
+		return Unread[cause.Property](c, err, "get", clusterProperty, "")
 	}
 	p := cause.Property{Value: StringAt(found, "spec", "value"), Annotations: found.GetAnnotations()}
 	return cause.Read[cause.Property]{State: cause.Present, Value: p}
@@ -81,14 +76,9 @@ func (c *Cluster) Property(ctx context.Context, name string) cause.Read[cause.Pr
 
 // Import reads a ServiceImport in the version that the API server has.
 func (c *Cluster) Import(ctx context.Context, t cause.Target) cause.Read[cause.Import] {
-	of := ServiceImports
-	found, err := c.Get(ctx, of, t.Namespace, t.Service)
-	if err != nil && Unread[any](c, err, "", of, "").State == cause.NotInstalled {
-		of.Version = "v1alpha1"
-		found, err = c.Get(ctx, of, t.Namespace, t.Service)
-	}
+	found, err := c.getServed(ctx, ServiceImports, t.Namespace, t.Service)
 	if err != nil {
-		return Unread[cause.Import](c, err, "get", of, t.Namespace)
+		return Unread[cause.Import](c, err, "get", ServiceImports, t.Namespace)
 	}
 	var imp cause.Import
 	if imp.JSON, err = found.MarshalJSON(); err == nil {

@@ -17,7 +17,7 @@ import (
 
 // An evaluation lists the problems and warnings of a state. It contacts no API server.
 type evaluation struct {
-	state     *State
+	*State
 	namespace string // of the controller in the member
 	now       time.Time
 
@@ -26,18 +26,10 @@ type evaluation struct {
 	memberRead, brokerRead bool
 }
 
-func (e evaluation) problem(format string, args ...any) {
-	e.state.Problems = append(e.state.Problems, fmt.Sprintf(format, args...))
-}
-
-func (e evaluation) warn(format string, args ...any) {
-	e.state.Warnings = append(e.state.Warnings, fmt.Sprintf(format, args...))
-}
-
 func (e evaluation) evaluate() {
 	var own *MemberState
-	for i := range e.state.Members {
-		m := &e.state.Members[i]
+	for i := range e.Members {
+		m := &e.Members[i]
 		switch {
 		case m.This:
 			own = m
@@ -51,7 +43,7 @@ func (e evaluation) evaluate() {
 	}
 	e.evaluateVersions()
 	e.evaluateSettings()
-	if c := e.state.Cluster; c != nil {
+	if c := e.Cluster; c != nil {
 		e.evaluateCRDs(c, own)
 		switch {
 		case c.Leaving:
@@ -73,7 +65,7 @@ func (e evaluation) evaluate() {
 			e.evaluateMember(c, own)
 		}
 	}
-	switch n := len(e.state.Conflicts); {
+	switch n := len(e.Conflicts); {
 	case n == 1:
 		e.warn("1 service has conflicting exports: see the condition Conflict of its ServiceExports")
 	case n > 1:
@@ -101,10 +93,10 @@ func (c *ClusterState) waits(own *MemberState) bool {
 // CoreDNS before ours.
 func (e evaluation) evaluateVersions() {
 	var versions []string
-	for i := range e.state.Members {
-		_, ours, found := strings.Cut(e.state.Members[i].Version, "+clusterset-")
+	for i := range e.Members {
+		_, ours, found := strings.Cut(e.Members[i].Version, "+clusterset-")
 		if !found {
-			ours = e.state.Members[i].Version
+			ours = e.Members[i].Version
 		}
 		if ours != "" && !slices.Contains(versions, ours) {
 			versions = append(versions, ours)
@@ -119,20 +111,20 @@ func (e evaluation) evaluateVersions() {
 
 // evaluateSettings compares the options "vip" and "merge" of members with those of the clusterset.
 func (e evaluation) evaluateSettings() {
-	if e.state.Broker == nil {
+	if e.Broker == nil {
 		return
 	}
-	if vip, err := merge.ParseVIPSetting(strings.Fields(e.state.Broker.VIP)); err == nil && vip.Mode != "" {
-		e.compareSetting("vip", e.state.Broker.VIP, read.JoinWithVIP(vip), func(m *MemberState) string { return m.VIP })
+	if vip, err := merge.ParseVIPSetting(strings.Fields(e.Broker.VIP)); err == nil && vip.Mode != "" {
+		e.compareSetting("vip", e.Broker.VIP, read.JoinWithVIP(vip), func(m *MemberState) string { return m.VIP })
 	}
-	e.compareSetting("merge", e.state.Broker.Merge, "clusterset join", func(m *MemberState) string { return m.Merge })
+	e.compareSetting("merge", e.Broker.Merge, "clusterset join", func(m *MemberState) string { return m.Merge })
 }
 
 // compareSetting adds a problem for each member whose option differs from the clusterset's option. Empty values are not
 // compared: the clusterset has no option, or the member's controller has not run.
 func (e evaluation) compareSetting(option, clusterset, command string, of func(*MemberState) string) {
-	for i := range e.state.Members {
-		m := &e.state.Members[i]
+	for i := range e.Members {
+		m := &e.Members[i]
 		if has := of(m); clusterset != "" && has != "" && has != clusterset {
 			e.problem("member %q has %s %s, and the clusterset has %s %s: run \"%s\" there, or give its controller this option",
 				m.ClusterID, option, has, option, clusterset, command)
@@ -144,10 +136,10 @@ func (e evaluation) compareSetting(option, clusterset, command string, of func(*
 // could not be read.
 func (e evaluation) evaluateMember(c *ClusterState, own *MemberState) {
 	switch {
-	case e.brokerRead && e.state.Broker != nil && e.state.Broker.UID != c.BrokerUID:
+	case e.brokerRead && e.Broker != nil && e.Broker.UID != c.BrokerUID:
 		e.problem(
 			"the broker has kube-system UID %s, but this cluster joined a broker with UID %s: the controller is frozen; "+
-				"run \"clusterset join --replace-broker\" if this broker replaces the old one", e.state.Broker.UID, c.BrokerUID)
+				"run \"clusterset join --replace-broker\" if this broker replaces the old one", e.Broker.UID, c.BrokerUID)
 	case e.brokerRead && own == nil:
 		e.problem("the broker has no Member for this cluster: run \"clusterset join\" again")
 	case c.Leader == "" || c.LeaderRenewed == nil:

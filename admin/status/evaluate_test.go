@@ -29,7 +29,7 @@ func TestStatusNamesUndeclaredAddresses(t *testing.T) {
 		cluster.Exports.add(e)
 	}
 	state := State{Cluster: cluster}
-	evaluation{state: &state, now: time.Now()}.evaluateMember(cluster, nil)
+	evaluation{State: &state, now: time.Now()}.evaluateMember(cluster, nil)
 	hasProblem(
 		t, state,
 		"endpoints of shop/db-01, shop/db-02, shop/db-03, shop/db-04, shop/db-05, shop/db-06, shop/db-07, shop/db-08, "+
@@ -55,7 +55,7 @@ func TestStatusNamesUndeclaredNetworks(t *testing.T) {
 		{"nothing is declared", networks.State{CIDR: "10.5.0.0/16", Source: "IPPool b"}, nil, false},
 	} {
 		var state State
-		evaluation{state: &state, now: time.Now()}.evaluateOutside(&OutsideState{Networks: []networks.State{tt.network},
+		evaluation{State: &state, now: time.Now()}.evaluateOutside(&OutsideState{Networks: []networks.State{tt.network},
 			declared: tt.declared})
 		if got := strings.Contains(strings.Join(state.Warnings, "\n"),
 			"network "+tt.network.CIDR+" ("+tt.network.Source+") is not declared: "); got != tt.want {
@@ -74,7 +74,7 @@ func TestStatusNamesExports(t *testing.T) {
 		cluster.Exports.add(e)
 	}
 	state := State{Cluster: cluster}
-	evaluation{state: &state, now: time.Now()}.evaluateMember(cluster, nil)
+	evaluation{State: &state, now: time.Now()}.evaluateMember(cluster, nil)
 	hasProblem(t, state, "export shop/db-00 is not ready, NoService: There is no Service\nexport shop/db-01 is not ready")
 	hasProblem(t, state, "export shop/db-09 is not ready, NoService: There is no Service\n2 more exports are not ready")
 	if len(state.Warnings) > 1 {
@@ -105,7 +105,7 @@ func TestStatusNamesImports(t *testing.T) {
 	cluster := &ClusterState{NotReadyImports: imports.notReady(now), CredentialExpires: new(now.Add(time.Hour)),
 		Leader: "pod-1", LeaderRenewed: &now}
 	state := State{Cluster: cluster}
-	evaluation{state: &state, now: now}.evaluateMember(cluster, nil)
+	evaluation{State: &state, now: now}.evaluateMember(cluster, nil)
 	if got, want := strings.Join(
 		state.Problems, "\n"),
 		"import shop/quota is not ready, Pending: Why\nimport shop/families is not ready, IPFamilyNotSupported: Why"; got != want {
@@ -140,7 +140,7 @@ func TestStatusNamesCRDs(t *testing.T) {
 		if tt.own != nil {
 			state.Members = []MemberState{*tt.own}
 		}
-		evaluation{state: &state, now: now, memberRead: true, brokerRead: tt.own != nil}.evaluate()
+		evaluation{State: &state, now: now, memberRead: true, brokerRead: tt.own != nil}.evaluate()
 		if got := strings.Join(state.Problems, "\n"); got != tt.want {
 			t.Errorf("%s: problems\n%s\nwant\n%s", tt.name, got, tt.want)
 		}
@@ -160,7 +160,7 @@ func TestStatusVersions(t *testing.T) {
 		for _, v := range tt.versions {
 			state.Members = append(state.Members, MemberState{Version: v})
 		}
-		evaluation{state: &state}.evaluateVersions()
+		evaluation{State: &state}.evaluateVersions()
 		if got := strings.Join(state.Warnings, "\n"); !strings.Contains(got, tt.want) || (got == "") != (tt.want == "") {
 			t.Errorf("versions %q: warnings %q, want %q", tt.versions, got, tt.want)
 		}
@@ -179,7 +179,7 @@ func TestStatusComparesSettings(t *testing.T) {
 		{}:                          "",
 	} {
 		state := State{Members: members, Broker: &clusterset}
-		evaluation{state: &state}.evaluateSettings()
+		evaluation{State: &state}.evaluateSettings()
 		if got := strings.Join(state.Problems, "\n"); got != want {
 			t.Errorf("clusterset with %+v: problems %q, want %q", clusterset, got, want)
 		}

@@ -27,6 +27,14 @@ type State struct {
 	Warnings  []string        `json:"warnings"` // everything works, and an administrator should know this
 }
 
+func (s *State) problem(format string, args ...any) {
+	s.Problems = append(s.Problems, fmt.Sprintf(format, args...))
+}
+
+func (s *State) warn(format string, args ...any) {
+	s.Warnings = append(s.Warnings, fmt.Sprintf(format, args...))
+}
+
 // ClusterState is what the API server of a cluster shows about the cluster itself.
 type ClusterState struct {
 	ClusterID         string      `json:"clusterID,omitempty"`

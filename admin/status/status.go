@@ -70,7 +70,7 @@ func Read(ctx context.Context, onBroker, onMember *rest.Config, o Options) (Stat
 		memberErr = c.readOutside(ctx)
 	}
 	evaluation{
-		state: &c.state, namespace: o.Namespace, now: o.Now(),
+		State: &c.state, namespace: o.Namespace, now: o.Now(),
 		memberRead: memberErr == nil, brokerRead: c.brokerConfig != nil && brokerErr == nil,
 	}.evaluate()
 	if err := errors.Join(memberErr, brokerErr); err != nil {
@@ -117,14 +117,10 @@ func (s *collector) readMember(ctx context.Context, config *rest.Config) error {
 	if err := s.readExports(ctx, c, local.Exports); err != nil {
 		return err
 	}
-	if err := s.readImports(ctx, c); err != nil {
-		return err
-	}
-	if err := s.readLeader(ctx, c); err != nil {
-		return err
-	}
-	if err := s.readCredential(ctx, c); err != nil {
-		return err
+	for _, step := range []func(context.Context, *read.Cluster) error{s.readImports, s.readLeader, s.readCredential} {
+		if err := step(ctx, c); err != nil {
+			return err
+		}
 	}
 	if local.Membership != nil || s.state.Cluster.CredentialExpires != nil { // a cluster that never joined needs no CRDs
 		for _, err := range local.MissingCRDs {
@@ -138,13 +134,12 @@ func (s *collector) readMember(ctx context.Context, config *rest.Config) error {
 func (s *collector) readPolicies(ctx context.Context, c *read.Cluster, local read.Local) error {
 	found, err := c.ReadSet(ctx, local.Policies())
 	for _, o := range slices.Concat(found.Missing, found.Changed) {
-		s.state.Warnings = append(s.state.Warnings, fmt.Sprintf(
-			"%s is missing or differs from that of version %d: run \"clusterset join\" again", read.Describe(o), deploy.Version))
+		s.state.warn("%s is missing or differs from that of version %d: run \"clusterset join\" again", read.Describe(o),
+			deploy.Version)
 	}
 	if found.Oldest != nil && read.VersionOf(found.Oldest) < deploy.Version {
-		s.state.Warnings = append(s.state.Warnings, fmt.Sprintf(
-			"%s is of version %d, and this program brings version %d: run \"clusterset join\" again",
-			read.Describe(found.Oldest), read.VersionOf(found.Oldest), deploy.Version))
+		s.state.warn("%s is of version %d, and this program brings version %d: run \"clusterset join\" again",
+			read.Describe(found.Oldest), read.VersionOf(found.Oldest), deploy.Version)
 	}
 	return err
 }
@@ -181,10 +176,8 @@ func (s *collector) readImports(ctx context.Context, c *read.Cluster) (err error
 		return err
 	}
 	if old := s.imports.old; len(old) > 0 {
-		s.state.Warnings = append(s.state.Warnings, fmt.Sprintf(
-			"ServiceImports that Lighthouse before 0.15 has written: %d, such as %s/%s; DNS does not "+
-				"read them as copies of a service: upgrade Lighthouse in all clusters first", len(old), old[0].Namespace,
-			old[0].Name))
+		s.state.warn("ServiceImports that Lighthouse before 0.15 has written: %d, such as %s/%s; DNS does not "+
+			"read them as copies of a service: upgrade Lighthouse in all clusters first", len(old), old[0].Namespace, old[0].Name)
 	}
 	s.state.Cluster.NotReadyImports = s.imports.notReady(s.options.Now())
 	s.state.Cluster.Selection, err = readSelection(ctx, c, s.imports.ours)
@@ -346,22 +339,21 @@ func (s *collector) readVersion(ctx context.Context, c *read.Cluster) (read.Set,
 		return found, err
 	}
 	for _, o := range found.Missing {
-		s.problem("broker: %s does not exist: run \"clusterset broker init\"", read.Describe(o))
+		s.state.problem("broker: %s does not exist: run \"clusterset broker init\"", read.Describe(o))
 	}
 	for _, o := range found.Changed {
-		s.problem("broker: %s differs from that of version %d: run \"clusterset broker init\"", read.Describe(o),
+		s.state.problem("broker: %s differs from that of version %d: run \"clusterset broker init\"", read.Describe(o),
 			deploy.Version)
 	}
 	if outdated := found.Outdated(); outdated != "" {
-		s.problem("%s", outdated)
+		s.state.problem("%s", outdated)
 	}
 	if err := found.CheckNotNewer(); err != nil {
-		s.state.Warnings = append(s.state.Warnings, err.Error())
+		s.state.warn("%v", err)
 	}
 	if len(found.Unread) > 0 {
-		s.state.Warnings = append(s.state.Warnings, fmt.Sprintf(
-			"the broker does not let this cluster read %s: run \"clusterset broker init\" there, of this version",
-			read.Describe(found.Unread[0])))
+		s.state.warn("the broker does not let this cluster read %s: run \"clusterset broker init\" there, of this version",
+			read.Describe(found.Unread[0]))
 	}
 	if found.Oldest != nil {
 		s.state.Broker.Version = read.VersionOf(found.Oldest)
@@ -373,19 +365,15 @@ func (s *collector) readVersion(ctx context.Context, c *read.Cluster) (read.Set,
 func (s *collector) addSettings(set read.Set) {
 	definition := set.CRD(v1alpha1.Members)
 	if vip, err := read.VIPOf(definition); err != nil {
-		s.problem("broker: %v", err)
+		s.state.problem("broker: %v", err)
 	} else {
 		s.state.Broker.VIP = vip.String()
 	}
 	mode, err := read.MergeOf(definition)
 	if err != nil {
-		s.problem("broker: %v", err)
+		s.state.problem("broker: %v", err)
 	}
 	s.state.Broker.Merge = string(mode)
-}
-
-func (s *collector) problem(format string, args ...any) {
-	s.state.Problems = append(s.state.Problems, fmt.Sprintf(format, args...))
 }
 
 func (s *collector) readHeartbeat(ctx context.Context, c *read.Cluster, m *v1alpha1.Member) (MemberState, error) {
