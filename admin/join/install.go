@@ -103,10 +103,7 @@ func (i *installer) readDeployed(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, d := range read.Parse(text) {
-		if d.GetKind() != "Deployment" {
-			continue
-		}
+	for _, d := range deployments(read.Parse(text)) {
 		existing, err := i.member.Find(ctx, d)
 		if err != nil {
 			return err
@@ -141,14 +138,17 @@ func (i *installer) render() ([]*unstructured.Unstructured, error) {
 		return nil, err
 	}
 	objects := read.Stamped(read.Parse(text))
-	for _, o := range objects {
-		if o.GetKind() == "Deployment" {
-			annotations := maps.Clone(o.GetAnnotations())
-			annotations[annotationValues] = string(written)
-			o.SetAnnotations(annotations)
-		}
+	for _, d := range deployments(objects) {
+		annotations := maps.Clone(d.GetAnnotations())
+		annotations[annotationValues] = string(written)
+		d.SetAnnotations(annotations)
 	}
 	return objects, nil
+}
+
+func deployments(objects []*unstructured.Unstructured) []*unstructured.Unstructured {
+	return slices.DeleteFunc(slices.Clone(objects),
+		func(o *unstructured.Unstructured) bool { return o.GetKind() != "Deployment" })
 }
 
 // isInstalled reports whether a join has written an object of an installation.
@@ -181,10 +181,7 @@ func (i *installer) awaitRollout(ctx context.Context) error {
 	if !o.Wait || o.DryRun != write.DryRunNone {
 		return nil
 	}
-	for _, d := range i.objects {
-		if d.GetKind() != "Deployment" {
-			continue
-		}
+	for _, d := range deployments(i.objects) {
 		err := o.WaitFor(ctx, o.Timeout, read.Describe(d)+" runs new Pods only", func(ctx context.Context) (bool, error) {
 			existing, err := i.member.Find(ctx, d)
 			return existing != nil && (!isInstalled(existing) || hasRolledOut(existing)), err
@@ -243,10 +240,7 @@ func (i *installer) hint(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
 	}
-	for _, d := range i.objects {
-		if d.GetKind() != "Deployment" {
-			continue
-		}
+	for _, d := range deployments(i.objects) {
 		for _, fault := range i.faults(ctx, d) {
 			err = fmt.Errorf("%w; %s", err, fault)
 		}

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 
@@ -423,11 +424,16 @@ func (j *joiner) prepareMember(ctx context.Context) error {
 		return err
 	}
 	id := local.Property(about.ClusterIDName, j.admission.ClusterID)
-	if local.ClusterID() == j.admission.ClusterID {
-		j.member.Report(id, write.Unchanged, "") // its field manager stays as it is
+	return j.writeProperty(ctx, id, local.ID)
+}
+
+// writeProperty writes a ClusterProperty. If the one that exists has the value, its field manager stays as it is.
+func (j *joiner) writeProperty(ctx context.Context, property, existing *unstructured.Unstructured) error {
+	if read.PropertyValue(existing) == read.PropertyValue(property) {
+		j.member.Report(property, write.Unchanged, "")
 		return nil
 	}
-	_, err := j.member.Apply(ctx, id, "")
+	_, err := j.member.Apply(ctx, property, "")
 	return err
 }
 
@@ -436,13 +442,7 @@ func (j *joiner) writeRegion(ctx context.Context) error {
 	if j.result.Region == "" {
 		return nil
 	}
-	property := j.input.local.Property(about.RegionName, j.result.Region)
-	if read.PropertyValue(j.input.local.Region) == j.result.Region {
-		j.member.Report(property, write.Unchanged, "") // its field manager stays as it is
-		return nil
-	}
-	_, err := j.member.Apply(ctx, property, "")
-	return err
+	return j.writeProperty(ctx, j.input.local.Property(about.RegionName, j.result.Region), j.input.local.Region)
 }
 
 func (j *joiner) writeCredential(ctx context.Context) (err error) {

@@ -235,10 +235,8 @@ func (u *uninstaller) nameCreated(ctx context.Context) error {
 // removeRights deletes what the manifests have outside of the namespace.
 func (u *uninstaller) removeRights(ctx context.Context) error {
 	for _, manifest := range [][]byte{deploy.ControllerRBAC, deploy.DNSRBAC, deploy.AllInOneRBAC} {
-		objects := slices.DeleteFunc(read.Parse(manifest), func(
-			o *unstructured.Unstructured) bool {
-			return o.GetNamespace() != ""
-		})
+		objects := slices.DeleteFunc(read.Parse(manifest),
+			func(o *unstructured.Unstructured) bool { return o.GetNamespace() != "" })
 		if err := u.removeAll(ctx, objects); err != nil {
 			return err
 		}
@@ -308,11 +306,9 @@ func (u *uninstaller) removeMemberCRDs(ctx context.Context) error {
 		return err
 	}
 	if hub != nil {
-		crds = slices.DeleteFunc(crds, func(
-			d *unstructured.Unstructured) bool {
-			return d.GetName() == read.ServiceImports.GroupResource().String()
-		})
-		u.left("CustomResourceDefinition %s is that of a broker, too", read.ServiceImports.GroupResource())
+		imports := read.ServiceImports.GroupResource().String()
+		crds = slices.DeleteFunc(crds, func(d *unstructured.Unstructured) bool { return d.GetName() == imports })
+		u.left("CustomResourceDefinition %s is that of a broker, too", imports)
 	}
 	return u.removeCRDs(ctx, crds)
 }

@@ -37,24 +37,21 @@ type source struct {
 
 // Objects that more than one source reads.
 var (
-	nodes     = Query{Resource: schema.GroupVersionResource{Version: "v1", Resource: "nodes"}}
+	nodes     = Query{Resource: resource("", "v1", "nodes")}
 	kubeadm   = configMap("kubeadm-config")
-	openShift = Query{Resource: schema.GroupVersionResource{Group: "config.openshift.io", Version: "v1",
-		Resource: "networks"}, Name: "cluster"}
+	openShift = Query{Resource: resource("config.openshift.io", "v1", "networks"), Name: "cluster"}
 )
 
 // podSources begins with the allocators of Pod addresses, wherever they are installed. The values of kubeadm and the
 // flags are what kube-controller-manager gives to Nodes, which a CNI plugin may use or not. The whole network comes
 // before the parts that Nodes have now.
 var podSources = []source{
-	{query: Query{Resource: schema.GroupVersionResource{Group: "crd.projectcalico.org", Version: "v1",
-		Resource: "ippools"}}, cidrs: calicoPool},
-	{query: Query{Resource: schema.GroupVersionResource{Group: "projectcalico.org", Version: "v3", Resource: "ippools"}},
+	{query: Query{Resource: resource("crd.projectcalico.org", "v1", "ippools")}, cidrs: calicoPool},
+	{query: Query{Resource: resource("projectcalico.org", "v3", "ippools")},
 		cidrs: calicoPool},
 	{query: configMap("cilium-config"), cidrs: ciliumPool},
-	{query: Query{Resource: schema.GroupVersionResource{Group: "cilium.io", Version: "v2alpha1",
-		Resource: "ciliumpodippools"}}, cidrs: ciliumPodPool},
-	{query: Query{Resource: schema.GroupVersionResource{Group: "cilium.io", Version: "v2", Resource: "ciliumnodes"}},
+	{query: Query{Resource: resource("cilium.io", "v2alpha1", "ciliumpodippools")}, cidrs: ciliumPodPool},
+	{query: Query{Resource: resource("cilium.io", "v2", "ciliumnodes")},
 		perNode: "CiliumNodes", cidrs: at("spec", "ipam", "podCIDRs")},
 	{query: openShift, cidrs: openShiftPods},
 	{query: nodes, perNode: "annotation k8s.ovn.org/node-subnets of Nodes", cidrs: ovnSubnets},
@@ -65,21 +62,24 @@ var podSources = []source{
 
 // serviceSources begins with what the API server allocates cluster IPs from, since Kubernetes 1.33.
 var serviceSources = []source{
-	{query: Query{Resource: schema.GroupVersionResource{Group: "networking.k8s.io", Version: "v1",
-		Resource: "servicecidrs"}}, cidrs: at("spec", "cidrs")},
+	{query: Query{Resource: resource("networking.k8s.io", "v1", "servicecidrs")}, cidrs: at("spec", "cidrs")},
 	{query: openShift, cidrs: at("status", "serviceNetwork")},
 	{query: kubeadm, cidrs: kubeadmNetwork("serviceSubnet")},
 	{query: controlPlane("kube-apiserver"), cidrs: flag("service-cluster-ip-range")},
 }
 
+func resource(group, version, name string) schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: group, Version: version, Resource: name}
+}
+
 func configMap(name string) Query {
-	return Query{Resource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, Namespace: "kube-system",
+	return Query{Resource: resource("", "v1", "configmaps"), Namespace: "kube-system",
 		Name: name}
 }
 
 // controlPlane are the Pods of a component that runs as a static Pod, with the label that kubeadm sets.
 func controlPlane(component string) Query {
-	return Query{Resource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}, Namespace: "kube-system",
+	return Query{Resource: resource("", "v1", "pods"), Namespace: "kube-system",
 		Labels: "component=" + component}
 }
 

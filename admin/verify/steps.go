@@ -142,10 +142,8 @@ func (v *verifier) imported(ctx context.Context, from, to *verifiedMember, kind 
 		return nil, errors.New("the ServiceImport does not decode: " + r.Value.Undecodable)
 	case string(imp.Spec.Type) != string(kind):
 		return nil, fmt.Errorf("the ServiceImport has type %s, want %s", imp.Spec.Type, kind)
-	case !slices.ContainsFunc(imp.Status.Clusters, func(
-		c mcsv1beta1.ClusterStatus) bool {
-		return c.Cluster == from.clusterID
-	}):
+	case !slices.ContainsFunc(imp.Status.Clusters,
+		func(c mcsv1beta1.ClusterStatus) bool { return c.Cluster == from.clusterID }):
 		return nil, fmt.Errorf("the ServiceImport does not list cluster %s", from.clusterID)
 	case meta.IsStatusConditionFalse(imp.Status.Conditions, string(mcsv1beta1.ServiceImportConditionReady)):
 		c := meta.FindStatusCondition(imp.Status.Conditions, string(mcsv1beta1.ServiceImportConditionReady))

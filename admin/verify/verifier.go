@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/clusterset-dns/clusterset/admin/read"
 	"github.com/clusterset-dns/clusterset/admin/verify/plan"
@@ -196,22 +197,12 @@ func (v *verifier) add(all ...plan.Check) {
 const pollPeriod = 250 * time.Millisecond
 
 // await calls check until it returns nil, and after the timeout returns its last error.
-func (v *verifier) await(ctx context.Context, check func(context.Context) error) error {
-	deadline := time.NewTimer(v.options.Timeout)
-	defer deadline.Stop()
-	for {
-		err := check(ctx)
-		if err == nil || ctx.Err() != nil {
-			return err
-		}
-		select {
-		case <-time.After(pollPeriod):
-		case <-deadline.C:
-			return err
-		case <-ctx.Done():
-			return err
-		}
-	}
+func (v *verifier) await(ctx context.Context, check func(context.Context) error) (err error) {
+	_ = wait.PollUntilContextTimeout(ctx, pollPeriod, v.options.Timeout, true, func(context.Context) (bool, error) {
+		err = check(ctx)
+		return err == nil, nil
+	}) // check has its error
+	return err
 }
 
 const grantsVerify = "deploy/verify/verify.yaml"
