@@ -24,8 +24,8 @@ type Answer struct {
 // askTimeout bounds one question over one protocol.
 const askTimeout = 2 * time.Second
 
-// ask sends the question to the servers, over UDP and then over TCP, until one responds.
-func ask(ctx context.Context, servers []string, zone string) Answer {
+// askServers sends the question to the servers, over UDP and then over TCP, until one responds.
+func askServers(ctx context.Context, servers []string, zone string) Answer {
 	question := new(dns.Msg)
 	question.SetQuestion("dns-version."+dns.Fqdn(zone), dns.TypeTXT)
 	var failed error
@@ -37,7 +37,7 @@ func ask(ctx context.Context, servers []string, zone string) Answer {
 			client := dns.Client{Net: protocol, Timeout: askTimeout}
 			reply, _, err := client.ExchangeContext(ctx, question, server)
 			if err == nil {
-				return answer(server, protocol, reply)
+				return answerOf(server, protocol, reply)
 			}
 			failed = errors.Join(failed, fmt.Errorf("%s: %w", protocol, err))
 		}
@@ -48,7 +48,7 @@ func ask(ctx context.Context, servers []string, zone string) Answer {
 	return Answer{Error: strings.ReplaceAll(failed.Error(), "\n", "; ")}
 }
 
-func answer(server, protocol string, reply *dns.Msg) Answer {
+func answerOf(server, protocol string, reply *dns.Msg) Answer {
 	a := Answer{Server: server, Protocol: protocol, Response: dns.RcodeToString[reply.Rcode]}
 	for _, rr := range reply.Answer {
 		if txt, ok := rr.(*dns.TXT); ok && reply.Rcode == dns.RcodeSuccess {

@@ -43,11 +43,11 @@ func Apply(ctx context.Context, member *rest.Config, o Options) (State, error) {
 	if err != nil {
 		return s, err
 	}
-	if err := w.ready(ctx, &s); err != nil {
+	if err := w.awaitReady(ctx, &s); err != nil {
 		return s, err
 	}
 	before := w.askThrough(ctx, &s)
-	warnings, err := w.edit(ctx, s, func(r *wiring.Resolver) *wiring.Edit { return r.Apply })
+	warnings, err := w.writeEdits(ctx, s, func(r *wiring.Resolver) *wiring.Edit { return r.Apply })
 	if err != nil {
 		return s, err
 	}
@@ -60,7 +60,7 @@ func Apply(ctx context.Context, member *rest.Config, o Options) (State, error) {
 		return s, err
 	}
 	if s.Answer = before; before != nil && o.Wait && allWired(s) && (before.Error == "" || o.Ask != "") {
-		err = w.answered(ctx, &s)
+		err = w.awaitAnswer(ctx, &s)
 	}
 	s.Warnings = append(s.Warnings, warnings...)
 	s.evaluate()
@@ -73,7 +73,7 @@ func Undo(ctx context.Context, member *rest.Config, o Options) (State, error) {
 	if err != nil {
 		return s, err
 	}
-	warnings, err := w.edit(ctx, s, func(r *wiring.Resolver) *wiring.Edit { return r.Undo })
+	warnings, err := w.writeEdits(ctx, s, func(r *wiring.Resolver) *wiring.Edit { return r.Undo })
 	if err != nil {
 		return s, err
 	}
@@ -108,8 +108,9 @@ func openWirer(ctx context.Context, member *rest.Config, o Options) (*wirer, Sta
 	return w, s, err
 }
 
-// ready returns an error if there is something to write and nothing to forward to. It waits until an endpoint is ready.
-func (w *wirer) ready(ctx context.Context, s *State) error {
+// awaitReady returns an error if there is something to write and nothing to forward to. It waits until an endpoint is
+// ready.
+func (w *wirer) awaitReady(ctx context.Context, s *State) error {
 	if w.o.InProcess || allWired(*s) || s.Server.Ready {
 		return nil
 	}
@@ -143,7 +144,7 @@ func (w *wirer) askThrough(ctx context.Context, s *State) *Answer {
 	if len(servers) == 0 {
 		return nil
 	}
-	a := ask(ctx, servers, s.Zone)
+	a := askServers(ctx, servers, s.Zone)
 	s.Answer = &a
 	return s.Answer
 }
@@ -159,8 +160,8 @@ func (w *wirer) servers(s State) (all []string) {
 	return all
 }
 
-// answered waits until the resolver gives the answer of the DNS server of the clusterset.
-func (w *wirer) answered(ctx context.Context, s *State) error {
+// awaitAnswer waits until the resolver gives the answer of the DNS server of the clusterset.
+func (w *wirer) awaitAnswer(ctx context.Context, s *State) error {
 	err := w.o.WaitFor(ctx, w.o.Timeout, "dns-version."+s.Zone+" resolves", func(ctx context.Context) (bool, error) {
 		return w.askThrough(ctx, s).Wired, nil
 	})
@@ -171,8 +172,8 @@ func (w *wirer) answered(ctx context.Context, s *State) error {
 	return err
 }
 
-// edit writes one edit for each resolver, each from objects that are read anew. It returns the remaining steps.
-func (w *wirer) edit(ctx context.Context, s State, which func(*wiring.Resolver) *wiring.Edit) (warnings []string,
+// writeEdits writes one edit for each resolver, each from objects that are read anew. It returns the remaining steps.
+func (w *wirer) writeEdits(ctx context.Context, s State, which func(*wiring.Resolver) *wiring.Edit) (warnings []string,
 	err error) {
 	written := map[string]bool{}
 	for i := range s.Resolvers {

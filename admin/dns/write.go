@@ -25,7 +25,7 @@ func changedMeanwhile(err error) bool {
 
 // write makes an edit. It fails if the object is not the one that the edit was made from.
 func (w *wirer) write(ctx context.Context, e *wiring.Edit) error {
-	o, dry := e.Object(), w.Options.DryRun.Sent()
+	o, dry := e.Object(), w.Options.DryRun.Field()
 	r := w.Resource(o)
 	action, send := write.Updated, func() error {
 		_, err := r.Update(ctx, e.After, metav1.UpdateOptions{FieldManager: wellknown.ManagerDNS, DryRun: dry})
@@ -75,7 +75,7 @@ func (w *wirer) restart(ctx context.Context, workload string) (left []string, er
 	}
 	if w.Options.DryRun != write.DryRunClient {
 		_, err = w.Resource(o).Patch(ctx, name, types.MergePatchType, patch,
-			metav1.PatchOptions{FieldManager: wellknown.ManagerDNS, DryRun: w.Options.DryRun.Sent()})
+			metav1.PatchOptions{FieldManager: wellknown.ManagerDNS, DryRun: w.Options.DryRun.Field()})
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: restart %s: %w", w.Role, read.Describe(o), err)

@@ -29,7 +29,7 @@ func readReplicas(ctx context.Context, c *read.Cluster, o Options) cause.Read[ca
 	if o.DNSNamespace == "" {
 		return cause.Read[cause.Replicas]{}
 	}
-	unread := func(state cause.State, why string) cause.Read[cause.Replicas] {
+	unread := func(state cause.ReadState, why string) cause.Read[cause.Replicas] {
 		return cause.Read[cause.Replicas]{State: state, Why: why}
 	}
 	service := read.One[corev1.Service](ctx, c, read.Services, o.DNSService.Namespace, o.DNSService.Name)

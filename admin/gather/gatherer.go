@@ -77,14 +77,14 @@ func newGatherer(c Cluster, o Options) *gatherer {
 	}
 }
 
-func (g *gatherer) missing(what string, err error) {
+func (g *gatherer) addMissing(what string, err error) {
 	g.state.Missing = append(g.state.Missing, what+": "+logging.Line(err))
 }
 
 func (g *gatherer) gather(ctx context.Context) {
 	err := g.connect(ctx)
 	if err != nil {
-		g.missing("everything", err)
+		g.addMissing("everything", err)
 		return
 	}
 	for _, x := range gatherings(g.from.Role, g.options.Namespace, g.options.DNSNamespace) {
@@ -143,7 +143,7 @@ func (g *gatherer) readObjects(ctx context.Context, x gathering) {
 		}
 	}
 	if !x.optional || !apierrors.IsNotFound(err) {
-		g.missing(what, err)
+		g.addMissing(what, err)
 	}
 }
 
@@ -157,13 +157,13 @@ func (g *gatherer) addObjects(resource schema.GroupResource, x gathering, all []
 	}
 	for _, o := range all {
 		f.objects = append(f.objects, o.Object)
-		g.note(o)
+		g.noteObject(o)
 	}
 	g.files = append(g.files, f)
 }
 
-// note keeps what further reads need of an object.
-func (g *gatherer) note(o *unstructured.Unstructured) {
+// noteObject keeps what further reads need of an object.
+func (g *gatherer) noteObject(o *unstructured.Unstructured) {
 	var err error
 	switch o.GetKind() {
 	case "ServiceExport":
@@ -180,7 +180,7 @@ func (g *gatherer) note(o *unstructured.Unstructured) {
 		}
 	}
 	if err != nil {
-		g.missing(read.Describe(o), err)
+		g.addMissing(read.Describe(o), err)
 	}
 }
 
@@ -224,7 +224,7 @@ func (g *gatherer) readLog(ctx context.Context, pod *corev1.Pod, container strin
 		SinceSeconds: ptr.To(int64(g.options.Since.Seconds())),
 	}).DoRaw(ctx)
 	if err != nil {
-		g.missing(name, err)
+		g.addMissing(name, err)
 		return
 	}
 	g.files = append(g.files, file{name: name + ".log", text: string(text)})
@@ -243,7 +243,7 @@ func (g *gatherer) readMetrics(ctx context.Context, pod *corev1.Pod) {
 				nil).DoRaw(ctx)
 			cancel()
 			if err != nil {
-				g.missing(name, err)
+				g.addMissing(name, err)
 				continue
 			}
 			g.files = append(g.files, file{name: name + ".txt", text: string(text)})
@@ -259,11 +259,11 @@ func (g *gatherer) readStatus(ctx context.Context) {
 	o.Namespace, o.Now = g.options.Namespace, g.options.Now
 	state, err := status.Read(ctx, nil, g.from.Config, o)
 	if err != nil {
-		g.missing("status", err)
+		g.addMissing("status", err)
 	}
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&state)
 	if err != nil {
-		g.missing("status", err)
+		g.addMissing("status", err)
 		return
 	}
 	g.files = append(g.files, file{name: "status.yaml", objects: []map[string]any{content}})

@@ -33,8 +33,8 @@ type Quota struct {
 // deploy/controller gives a controller (docs/spec/controller.md 9.6).
 func DefaultQuota() Quota { return Quota{Exports: 1000, Slices: 2000, Leases: 1} }
 
-// or completes q with the limits of an existing quota (nil: no quota), and with the defaults.
-func (q Quota) or(existing *corev1.ResourceQuota) Quota {
+// completedBy completes q with the limits of an existing quota (nil: no quota), and with the defaults.
+func (q Quota) completedBy(existing *corev1.ResourceQuota) Quota {
 	has := func(name corev1.ResourceName) int64 {
 		if existing == nil {
 			return 0

@@ -36,8 +36,8 @@ type claim struct {
 	by      string // the user, in the words of messages: member "east"
 }
 
-// overlap returns the first claim that overlaps with p.
-func overlap(p netip.Prefix, claims []claim) (claim, bool) {
+// overlappingClaim returns the first claim that overlaps with p.
+func overlappingClaim(p netip.Prefix, claims []claim) (claim, bool) {
 	i := slices.IndexFunc(claims, func(c claim) bool { return c.network.Overlaps(p) })
 	if i < 0 {
 		return claim{}, false
@@ -55,7 +55,7 @@ func firstFree(pool netip.Prefix, claims []claim) (netip.Prefix, error) {
 	size = max(size, pool.Bits())
 	for next := pool.Addr(); next.IsValid() && pool.Contains(next); {
 		p := netip.PrefixFrom(next, size)
-		taken, ok := overlap(p, claims)
+		taken, ok := overlappingClaim(p, claims)
 		if !ok {
 			return p, nil
 		}
@@ -63,13 +63,13 @@ func firstFree(pool netip.Prefix, claims []claim) (netip.Prefix, error) {
 		if taken.network.Bits() > p.Bits() {
 			taken.network = p
 		}
-		next = last(taken.network).Next()
+		next = lastAddress(taken.network).Next()
 	}
 	return netip.Prefix{}, fmt.Errorf("vip CIDR: no /%d in %s is free: want a larger --vip-cidr-pool", size, pool)
 }
 
-// last returns the highest address of p.
-func last(p netip.Prefix) netip.Addr {
+// lastAddress returns the highest address of p.
+func lastAddress(p netip.Prefix) netip.Addr {
 	octets := p.Masked().Addr().AsSlice()
 	for i := range octets {
 		host := min(max((i+1)*8-p.Bits(), 0), 8)

@@ -52,7 +52,7 @@ func TestFirstFree(t *testing.T) {
 			if got := p.String(); got != tt.want && (err == nil || !strings.Contains(err.Error(), tt.want)) {
 				t.Errorf("firstFree(%s, %s) = %s, %v, want %s", tt.pool, tt.taken, got, err, tt.want)
 			}
-			if _, taken := overlap(p, claims); err == nil && taken {
+			if _, taken := overlappingClaim(p, claims); err == nil && taken {
 				t.Errorf("firstFree(%s, %s) = %s, which is taken", tt.pool, tt.taken, p)
 			}
 		})
@@ -118,7 +118,8 @@ func TestObjectsInOrder(t *testing.T) {
 func TestQuota(t *testing.T) {
 	existing := &corev1.ResourceQuota{}
 	a := Admission{Quota: Quota{Exports: 10_000, Slices: 50_000, Leases: 1}}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(toUnstructured(a.Objects()[3]).Object, existing); err != nil {
+	written := toUnstructured(a.Objects()[3]).Object
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(written, existing); err != nil {
 		t.Fatal(err)
 	}
 	for _, tt := range []struct {
@@ -133,7 +134,7 @@ func TestQuota(t *testing.T) {
 			want: Quota{Exports: 3, Slices: 50_000, Leases: 1}},
 		{name: "others have removed the limits", existing: &corev1.ResourceQuota{}, want: DefaultQuota()},
 	} {
-		if got := tt.given.or(tt.existing); got != tt.want {
+		if got := tt.given.completedBy(tt.existing); got != tt.want {
 			t.Errorf("%s: %+v, want %+v", tt.name, got, tt.want)
 		}
 	}

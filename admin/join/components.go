@@ -89,8 +89,8 @@ type Values struct {
 	ControllerOptions map[string]string `json:"controllerOptions,omitempty"`
 }
 
-// or completes v with older values.
-func (v Values) or(older Values) Values {
+// completedBy completes v with older values.
+func (v Values) completedBy(older Values) Values {
 	return Values{
 		Image: cmp.Or(v.Image, older.Image), ClusterDomain: cmp.Or(v.ClusterDomain, older.ClusterDomain),
 		VIP:       cmp.Or(v.VIP, older.VIP),

@@ -98,9 +98,9 @@ type credential struct {
 // minCredentialLife is the shortest life of a token that API servers grant.
 const minCredentialLife = 10 * time.Minute
 
-// fits reports whether a token belongs to the account, has more than half of its life left, and does not live longer
-// than wanted.
-func (want credential) fits(token string) bool {
+// fitsToken reports whether a token belongs to the account, has more than half of its life left, and does not live
+// longer than wanted.
+func (want credential) fitsToken(token string) bool {
 	t, err := apiserver.ParseToken(token)
 	return err == nil && t.Expires.Sub(want.now) > t.Life()/2 && t.Life() <= want.life && t.Account == want.account.UID &&
 		t.User == userName(want.account.Namespace)
@@ -118,9 +118,9 @@ func writeCredential(ctx context.Context, c, onBroker *write.Writer, want creden
 		old, action = newSecret(want.namespace), write.Created
 	}
 	token := string(old.Data[broker.KeyToken])
-	keep := want.fits(token)
+	keep := want.fitsToken(token)
 	if keep {
-		if keep, err = accepts(ctx, onBroker.Cluster, token); err != nil {
+		if keep, err = acceptsToken(ctx, onBroker.Cluster, token); err != nil {
 			return time.Time{}, err
 		}
 	}
@@ -151,9 +151,9 @@ func writeCredential(ctx context.Context, c, onBroker *write.Writer, want creden
 	return t.Expires, err
 }
 
-// accepts asks the API server whether it accepts a token, over the connection of the administrator: the cluster alone
-// may reach the address in its kubeconfig.
-func accepts(ctx context.Context, c *read.Cluster, token string) (bool, error) {
+// acceptsToken asks the API server whether it accepts a token, over the connection of the administrator: the cluster
+// alone may reach the address in its kubeconfig.
+func acceptsToken(ctx context.Context, c *read.Cluster, token string) (bool, error) {
 	review := toUnstructured(&authv1.TokenReview{
 		TypeMeta: typeMeta("authentication.k8s.io/v1", "TokenReview"), Spec: authv1.TokenReviewSpec{Token: token},
 	})

@@ -73,7 +73,7 @@ func (o InitOptions) setSettings(definition, existing *unstructured.Unstructured
 	if err != nil && o.VIP == "" {
 		return err
 	}
-	if setting, err = o.vip(setting); err != nil {
+	if setting, err = o.vipSetting(setting); err != nil {
 		return err
 	}
 	mode, err := read.MergeOf(existing)
@@ -90,7 +90,7 @@ func (o InitOptions) setSettings(definition, existing *unstructured.Unstructured
 	return err
 }
 
-func (o InitOptions) vip(existing merge.VIPSetting) (merge.VIPSetting, error) {
+func (o InitOptions) vipSetting(existing merge.VIPSetting) (merge.VIPSetting, error) {
 	switch {
 	case o.VIP == VIPAny && o.VIPPool == "":
 		return merge.VIPSetting{}, nil

@@ -27,8 +27,8 @@ import (
 	"github.com/clusterset-dns/clusterset/deploy"
 )
 
-// An installer installs components in a member (docs/spec/install.md 2): [installer.prepare] decides, the other methods
-// write and wait.
+// An installer installs components in a member (docs/spec/install.md 2): [installer.prepareObjects] decides, the other
+// methods write and wait.
 type installer struct {
 	member  *write.Writer
 	config  *rest.Config // of the member
@@ -64,8 +64,8 @@ func (i *installer) hasController() bool { return i.mode != "" && i.mode != depl
 // them.
 const annotationValues = "clusterset-dns.io/values"
 
-// prepare decides the installation, with these values, and writes nothing.
-func (i *installer) prepare(ctx context.Context, values Values) error {
+// prepareObjects decides the installation, with these values, and writes nothing.
+func (i *installer) prepareObjects(ctx context.Context, values Values) error {
 	if slices.Contains(i.options.Components, ComponentWiring) {
 		if err := i.options.DNS.Check(); err != nil {
 			return err
@@ -89,7 +89,7 @@ func (i *installer) prepare(ctx context.Context, values Values) error {
 		return err
 	}
 	i.values.OpenShift = openShift != nil
-	i.objects, err = i.render()
+	i.objects, err = i.renderObjects()
 	return err
 }
 
@@ -116,14 +116,14 @@ func (i *installer) readDeployed(ctx context.Context) error {
 		}
 		var older Values
 		if err := json.Unmarshal([]byte(existing.GetAnnotations()[annotationValues]), &older); err == nil {
-			i.values = i.values.or(older)
+			i.values = i.values.completedBy(older)
 		}
 	}
 	return nil
 }
 
-// render returns the objects of the installation.
-func (i *installer) render() ([]*unstructured.Unstructured, error) {
+// renderObjects returns the objects of the installation.
+func (i *installer) renderObjects() ([]*unstructured.Unstructured, error) {
 	written, err := json.Marshal(i.values)
 	if err != nil {
 		return nil, err
@@ -156,8 +156,8 @@ func isInstalled(o metav1.Object) bool {
 	return o.GetLabels()[broker.LabelManagedBy] == wellknown.ManagerJoin
 }
 
-// write applies the objects, rights first. Objects of another installation, such as by Helm, stay unchanged.
-func (i *installer) write(ctx context.Context) error {
+// writeObjects applies the objects, rights first. Objects of another installation, such as by Helm, stay unchanged.
+func (i *installer) writeObjects(ctx context.Context) error {
 	for _, o := range i.objects {
 		existing, err := i.member.Find(ctx, o)
 		if err != nil {
@@ -187,7 +187,7 @@ func (i *installer) awaitRollout(ctx context.Context) error {
 			return existing != nil && (!isInstalled(existing) || hasRolledOut(existing)), err
 		})
 		if err != nil {
-			return i.hint(ctx, err)
+			return i.withFaults(ctx, err)
 		}
 	}
 	return nil
@@ -225,7 +225,7 @@ func (i *installer) awaitController(ctx context.Context, hub *read.Cluster, name
 			now, err := hub.Heartbeat(ctx, namespace)
 			return now != nil && (first == nil || !now.RenewTime.Equal(first.RenewTime)), err
 		})
-	return i.hint(ctx, err)
+	return i.withFaults(ctx, err)
 }
 
 // renewsSeldom reports whether a heartbeat is current and that of a controller with "lease 0": the next one may be
@@ -235,8 +235,8 @@ func renewsSeldom(heartbeat *coordinationv1.LeaseSpec, now time.Time) bool {
 		now.Sub(heartbeat.RenewTime.Time) < broker.MaxHeartbeatTTL
 }
 
-// hint completes the error of a wait: with the faults of Deployments and Pods that do not run, and where to look.
-func (i *installer) hint(ctx context.Context, err error) error {
+// withFaults completes the error of a wait: with the faults of Deployments and Pods that do not run, and where to look.
+func (i *installer) withFaults(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -275,8 +275,8 @@ func (i *installer) faults(ctx context.Context, d *unstructured.Unstructured) (a
 	return all
 }
 
-// wire has the cluster's DNS server forward the zone, and waits until the DNS server of the clusterset is ready.
-func (i *installer) wire(ctx context.Context) (state *dns.State, warning string, err error) {
+// wireDNS has the cluster's DNS server forward the zone, and waits until the DNS server of the clusterset is ready.
+func (i *installer) wireDNS(ctx context.Context) (state *dns.State, warning string, err error) {
 	o := i.options
 	d := o.DNS
 	d.Options, d.Wait, d.Timeout = o.Options, o.Wait, o.Timeout
@@ -301,7 +301,7 @@ func (i *installer) wire(ctx context.Context) (state *dns.State, warning string,
 				return server.Ready, err
 			})
 		if err != nil {
-			return nil, "", i.hint(ctx, err)
+			return nil, "", i.withFaults(ctx, err)
 		}
 	}
 	if !wired {

@@ -40,12 +40,12 @@ func Join(ctx context.Context, onBroker, onMember *rest.Config, o Options) (Resu
 		return Result{}, fmt.Errorf("join: %w", err)
 	}
 	for _, step := range []func(context.Context) error{
-		j.read, j.prepareComponents, j.decide, j.checkOriginal, j.readRegion, j.reserve, j.forgetRemoval, j.admit,
-		j.recordAudiences, j.prepareMember, j.noteHeartbeat, j.writeRegion, j.writeCredential, j.writeMembership,
-		j.installComponents,
+		j.readInput, j.prepareComponents, j.decideAdmission, j.checkOriginal, j.readRegion, j.reserveID, j.forgetRemoval,
+		j.writeAdmission, j.recordAudiences, j.prepareMember, j.noteHeartbeat, j.writeRegion, j.writeCredential,
+		j.writeMembership, j.installComponents,
 	} {
 		if err := step(ctx); err != nil {
-			return j.result, fmt.Errorf("join: %w", granted(err))
+			return j.result, fmt.Errorf("join: %w", withGrant(err))
 		}
 	}
 	return j.result, nil
@@ -70,8 +70,8 @@ type joiner struct {
 	result       Result
 }
 
-// read reads what all decisions depend on.
-func (j *joiner) read(ctx context.Context) error {
+// readInput reads what all decisions depend on.
+func (j *joiner) readInput(ctx context.Context) error {
 	state, err := j.broker.ReadSet(ctx, read.BrokerSet())
 	if err != nil {
 		return err
@@ -131,7 +131,7 @@ func (j *joiner) prepareComponents(ctx context.Context) error {
 	if err := j.install.readDeployed(ctx); err != nil {
 		return err
 	}
-	values := j.install.values.or(Values{ClusterDomain: "cluster.local", Endpoints: "pod_ip"})
+	values := j.install.values.completedBy(Values{ClusterDomain: "cluster.local", Endpoints: "pod_ip"})
 	if err := j.input.chooseVIP(values.VIP); err != nil {
 		return err
 	}
@@ -139,7 +139,7 @@ func (j *joiner) prepareComponents(ctx context.Context) error {
 	if j.input.merge != merge.KEP {
 		values.ControllerOptions = map[string]string{"merge": string(j.input.merge)}
 	}
-	if err := j.install.prepare(ctx, values); err != nil {
+	if err := j.install.prepareObjects(ctx, values); err != nil {
 		return err
 	}
 	if j.install.mode != "" {
@@ -150,7 +150,7 @@ func (j *joiner) prepareComponents(ctx context.Context) error {
 
 // installComponents comes last: now the components find a credential, and a membership.
 func (j *joiner) installComponents(ctx context.Context) error {
-	if err := j.install.write(ctx); err != nil {
+	if err := j.install.writeObjects(ctx); err != nil {
 		return err
 	}
 	if err := j.install.awaitRollout(ctx); err != nil {
@@ -159,7 +159,7 @@ func (j *joiner) installComponents(ctx context.Context) error {
 	if err := j.install.awaitController(ctx, j.broker.Cluster, j.admission.Spec.Namespace); err != nil {
 		return err
 	}
-	state, warning, err := j.install.wire(ctx)
+	state, warning, err := j.install.wireDNS(ctx)
 	j.result.DNS = state
 	if warning != "" {
 		j.result.Warnings = append(j.result.Warnings, warning)
@@ -167,8 +167,8 @@ func (j *joiner) installComponents(ctx context.Context) error {
 	return err
 }
 
-// decide computes the admission of the cluster, or returns an error if it cannot join.
-func (j *joiner) decide(ctx context.Context) error {
+// decideAdmission computes the admission of the cluster, or returns an error if it cannot join.
+func (j *joiner) decideAdmission(ctx context.Context) error {
 	in := &j.input
 	a, err := in.admission()
 	if err != nil {
@@ -229,7 +229,7 @@ func (j *joiner) noteHeartbeat(ctx context.Context) error {
 	if j.takesOver() {
 		until = slices.MaxFunc([]time.Time{until, j.input.options.Now()}, time.Time.Compare).Add(time.Minute)
 	}
-	return j.original.settle(ctx, until)
+	return j.original.noteHeartbeats(ctx, until)
 }
 
 // takesOver reports whether the account at the broker is replaced.
@@ -273,7 +273,7 @@ func (j *joiner) readNamespace(ctx context.Context, a *Admission) error {
 func (j *joiner) quota(ctx context.Context, a Admission) (Quota, error) {
 	kind := corev1.SchemeGroupVersion.WithKind("ResourceQuota")
 	existing, err := read.As[corev1.ResourceQuota](ctx, j.broker.Cluster, kind, a.Spec.Namespace, "member")
-	return a.Quota.or(existing), err
+	return a.Quota.completedBy(existing), err
 }
 
 // recordAudiences lets the member request tokens for the audiences of the broker's API server and no others. Only a
@@ -335,9 +335,9 @@ func (j *joiner) sayNetworks() {
 	}
 }
 
-// reserve writes the Member, which reserves the cluster id and the VIP CIDRs. Another cluster can join at the same
+// reserveID writes the Member, which reserves the cluster id and the VIP CIDRs. Another cluster can join at the same
 // moment, so the members are read and checked once more.
-func (j *joiner) reserve(ctx context.Context) error {
+func (j *joiner) reserveID(ctx context.Context) error {
 	_, err := j.broker.Apply(ctx, toUnstructured(j.admission.member()), "")
 	if err != nil && !apierrors.IsInvalid(err) {
 		return err
@@ -381,8 +381,8 @@ func (j *joiner) forgetRemoval(ctx context.Context) error {
 	return j.former.waitForNamespace(ctx, namespace)
 }
 
-// admit writes the other objects of the member to the broker.
-func (j *joiner) admit(ctx context.Context) error {
+// writeAdmission writes the other objects of the member to the broker.
+func (j *joiner) writeAdmission(ctx context.Context) error {
 	for _, o := range j.admission.Objects()[1:] {
 		o := toUnstructured(o)
 		if o.GetKind() == "ServiceAccount" && j.takesOver() {
@@ -463,8 +463,8 @@ func (j *joiner) writeMembership(ctx context.Context) error {
 	return err
 }
 
-// granted completes the error about a missing right with who grants it.
-func granted(err error) error {
-	return read.Granted(err,
+// withGrant completes the error about a missing right with who grants it.
+func withGrant(err error) error {
+	return read.WithGrant(err,
 		"deploy/join/member.yaml and deploy/join/broker.yaml grant what join needs in the cluster and on the broker")
 }

@@ -64,12 +64,12 @@ func (in *joinInput) overlapping(id string) string {
 			againstPods, againstServices = services, slices.Concat(pods, services)
 		}
 		for _, p := range in.pods {
-			if other, ok := overlap(p, againstPods); ok {
+			if other, ok := overlappingClaim(p, againstPods); ok {
 				return fmt.Sprintf("pod CIDR %s overlaps with %s of %s", p, other.network, other.by)
 			}
 		}
 		for _, p := range in.services {
-			if other, ok := overlap(p, againstServices); ok {
+			if other, ok := overlappingClaim(p, againstServices); ok {
 				return fmt.Sprintf("service CIDR %s overlaps with %s of %s", p, other.network, other.by)
 			}
 		}
@@ -133,7 +133,8 @@ func (in *joinInput) keptVIPCIDRs(id string) []netip.Prefix {
 		return ownVIPCIDRs(in.members, id)
 	}
 	had, _ := parseCIDRs(spec.VIPCIDRs()) // invalid CIDRs are dropped
-	return slices.DeleteFunc(had, func(p netip.Prefix) bool { _, taken := overlap(p, in.vipClaims(id)); return taken })
+	claims := in.vipClaims(id)
+	return slices.DeleteFunc(had, func(p netip.Prefix) bool { _, taken := overlappingClaim(p, claims); return taken })
 }
 
 // lackedVIPFamilies returns the IP families, true for IPv4, that still need a VIP CIDR: with [VIPAuto] the families of
@@ -175,10 +176,10 @@ func (in *joinInput) givenVIPCIDRs(id string, texts []string, pools merge.VIPNet
 		return nil, fmt.Errorf("vip CIDRs %s: want at most one of each IP family", strings.Join(texts, ","))
 	}
 	for _, p := range all {
-		if pool := pools.ForFamilyOf(p.Addr()); !networks.Within(p, pool) {
+		if pool := pools.ForFamilyOf(p.Addr()); !networks.IsWithin(p, pool) {
 			return nil, fmt.Errorf("vip CIDR %s is not in %s: want a part of --vip-cidr-pool", p, pool)
 		}
-		if other, ok := overlap(p, in.vipClaims(id)); ok {
+		if other, ok := overlappingClaim(p, in.vipClaims(id)); ok {
 			return nil, fmt.Errorf("vip CIDR %s overlaps with %s of %s: want a free network; --vip-cidr=%s chooses one", p,
 				other.network, other.by, VIPAuto)
 		}
@@ -233,7 +234,7 @@ func (in *joinInput) warnings(a Admission) []string {
 		warn("no service CIDRs found: other members will accept no address of this cluster; join again with --service-cidr")
 	case !serviceIPs && len(in.pods) == 0:
 		warn("no pod CIDRs found: other members will accept no pod address of this cluster; join again with --pod-cidr")
-	case !serviceIPs && slices.ContainsFunc(in.networkStates(), func(n networks.State) bool { return n.PerNode }):
+	case !serviceIPs && slices.ContainsFunc(in.networkStates(), func(n networks.Declared) bool { return n.PerNode }):
 		warn("pod CIDRs are those of the current nodes: join again when nodes with other pod CIDRs are added, or give the whole network with --pod-cidr")
 	}
 	all = append(all, in.outsideWarnings()...)
@@ -252,34 +253,34 @@ func (in *joinInput) warnings(a Admission) []string {
 }
 
 // networkStates lists the networks that will be declared, with their sources.
-func (in *joinInput) networkStates() []networks.State {
+func (in *joinInput) networkStates() []networks.Declared {
 	return slices.Concat(
-		statesOf("Pods", in.pods, in.found.Pods, given(in.options.PodCIDRs, "--pod-cidr")),
-		statesOf("Services", in.services, in.found.Services, given(in.options.ServiceCIDRs, "--service-cidr")),
+		statesOf("Pods", in.pods, in.found.Pods, flagIfGiven(in.options.PodCIDRs, "--pod-cidr")),
+		statesOf("Services", in.services, in.found.Services, flagIfGiven(in.options.ServiceCIDRs, "--service-cidr")),
 	)
 }
 
-// given returns the flag if it was given.
-func given(cidrs []string, flag string) string {
+// flagIfGiven returns the flag if it was given.
+func flagIfGiven(cidrs []string, flag string) string {
 	if len(cidrs) == 0 {
 		return ""
 	}
 	return flag
 }
 
-func statesOf(of string, declared []netip.Prefix, found []networks.Network, flag string) []networks.State {
-	var all []networks.State
+func statesOf(of string, declared []netip.Prefix, found []networks.Network, flag string) []networks.Declared {
+	var all []networks.Declared
 	for _, p := range declared {
 		var sources []string
 		perNode := false
 		for _, n := range found {
-			if networks.Within(n.Prefix, p) && !slices.Contains(sources, n.Source) {
+			if networks.IsWithin(n.Prefix, p) && !slices.Contains(sources, n.Source) {
 				sources = append(sources, n.Source)
 			}
 			perNode = perNode || n.PerNode && n.Prefix == p
 		}
 		source := cmp.Or(flag, strings.Join(sources, ", "), "declared by an earlier join")
-		all = append(all, networks.State{Of: of, CIDR: p.String(), Source: source, PerNode: perNode && flag == ""})
+		all = append(all, networks.Declared{Of: of, CIDR: p.String(), Source: source, PerNode: perNode && flag == ""})
 	}
 	return all
 }

@@ -72,20 +72,20 @@ func Defaults() Options {
 
 // Result is the result of [Join].
 type Result struct {
-	ClusterID         string           `json:"clusterID"`
-	ClusterSet        string           `json:"clusterSet"`
-	Namespace         string           `json:"namespace"` // on the broker
-	PodCIDRs          []string         `json:"podCIDRs,omitempty"`
-	ServiceCIDRs      []string         `json:"serviceCIDRs,omitempty"`
-	VIPCIDR           string           `json:"vipCIDR,omitempty"`
-	SecondVIPCIDR     string           `json:"secondVIPCIDR,omitempty"`    // of the other IP family
-	VIP               string           `json:"vip,omitempty"`              // the option of the controller
-	Merge             string           `json:"merge,omitempty"`            // likewise
-	Region            string           `json:"region,omitempty"`           // that the cluster got
-	RegionOfNodes     string           `json:"regionOfNodes,omitempty"`    // of all Nodes, if the cluster has no region
-	Components        []Component      `json:"components,omitempty"`       // that are installed
-	CredentialExpires time.Time        `json:"credentialExpires,omitzero"` // zero in a dry run
-	Networks          []networks.State `json:"networks,omitempty"`         // those CIDRs, with where they are known from
-	Warnings          []string         `json:"warnings,omitempty"`
-	DNS               *dns.State       `json:"dns,omitempty"` // of the cluster's DNS server; nil if Join did not look at it
+	ClusterID         string              `json:"clusterID"`
+	ClusterSet        string              `json:"clusterSet"`
+	Namespace         string              `json:"namespace"` // on the broker
+	PodCIDRs          []string            `json:"podCIDRs,omitempty"`
+	ServiceCIDRs      []string            `json:"serviceCIDRs,omitempty"`
+	VIPCIDR           string              `json:"vipCIDR,omitempty"`
+	SecondVIPCIDR     string              `json:"secondVIPCIDR,omitempty"`    // of the other IP family
+	VIP               string              `json:"vip,omitempty"`              // the option of the controller
+	Merge             string              `json:"merge,omitempty"`            // likewise
+	Region            string              `json:"region,omitempty"`           // that the cluster got
+	RegionOfNodes     string              `json:"regionOfNodes,omitempty"`    // of all Nodes, if the cluster has no region
+	Components        []Component         `json:"components,omitempty"`       // that are installed
+	CredentialExpires time.Time           `json:"credentialExpires,omitzero"` // zero in a dry run
+	Networks          []networks.Declared `json:"networks,omitempty"`         // those CIDRs, with where they are known from
+	Warnings          []string            `json:"warnings,omitempty"`
+	DNS               *dns.State          `json:"dns,omitempty"` // of the cluster's DNS server; nil if Join did not look at it
 }

@@ -37,7 +37,7 @@ func Leave(ctx context.Context, onBroker, onMember *rest.Config, o LeaveOptions)
 				"or --force if the broker no longer exists")
 	}
 	for _, step := range []func(context.Context) error{
-		l.read, l.checkOriginal, l.announce, l.mark, l.withdrawExports, l.removeImports, l.removeAdmission,
+		l.readObjects, l.checkOriginal, l.announceLeave, l.markRemoved, l.withdrawExports, l.removeImports, l.removeAdmission,
 		l.removeMembership,
 	} {
 		if err := step(ctx); err != nil {
@@ -62,8 +62,8 @@ func (l *leaver) warn(format string, args ...any) {
 	l.result.Warnings = append(l.result.Warnings, fmt.Sprintf(format, args...))
 }
 
-// read reads the objects to remove, or returns an error if it was not [Join] that made the cluster a member.
-func (l *leaver) read(ctx context.Context) (err error) {
+// readObjects reads the objects to remove, or returns an error if it was not [Join] that made the cluster a member.
+func (l *leaver) readObjects(ctx context.Context) (err error) {
 	if l.local, err = l.member.Local(ctx); err != nil {
 		return err
 	}
@@ -147,8 +147,8 @@ func (l *leaver) checkOriginal(ctx context.Context) error {
 	return check.run(ctx, false)
 }
 
-// announce stops the controller of the member from writing.
-func (l *leaver) announce(ctx context.Context) error {
+// announceLeave stops the controller of the member from writing.
+func (l *leaver) announceLeave(ctx context.Context) error {
 	if l.local.Membership == nil {
 		return nil
 	}
@@ -158,11 +158,11 @@ func (l *leaver) announce(ctx context.Context) error {
 	return err
 }
 
-func (l *leaver) mark(ctx context.Context) error {
+func (l *leaver) markRemoved(ctx context.Context) error {
 	if l.removal == nil {
 		return nil
 	}
-	return l.removal.mark(ctx)
+	return l.removal.markRemoved(ctx)
 }
 
 func (l *leaver) withdrawExports(ctx context.Context) error {

@@ -112,7 +112,7 @@ func undeclaredPods(t *testing.T, onBroker, east *controlplane.ControlPlane, o s
 
 	join.PodCIDRs = []string{"10.9.0.0/24", "fd00:9::/64"}
 	if joined := mustJoin(t, onBroker, east, join); len(joined.Networks) != 3 ||
-		joined.Networks[1] != (networks.State{Of: "Pods", CIDR: "fd00:9::/64", Source: "--pod-cidr"}) {
+		joined.Networks[1] != (networks.Declared{Of: "Pods", CIDR: "fd00:9::/64", Source: "--pod-cidr"}) {
 		t.Errorf("networks %+v, want the two that were given, and one of Services", joined.Networks)
 	}
 	problems("both are given")

@@ -41,7 +41,7 @@ type originalCheck struct {
 // run returns [errCopy] if another cluster renews the heartbeat, or if the controller noted a copy. joins: the broker
 // namespace is new, so an old note of a copy does not count.
 func (o *originalCheck) run(ctx context.Context, joins bool) error {
-	noted, err := o.look(ctx)
+	noted, err := o.readHeartbeat(ctx)
 	first := o.unnoted
 	switch {
 	case err != nil || o.takeOver:
@@ -62,7 +62,7 @@ func (o *originalCheck) run(ctx context.Context, joins bool) error {
 			return ctx.Err()
 		case <-time.After(time.Second):
 		}
-		switch _, err := o.look(ctx); {
+		switch _, err := o.readHeartbeat(ctx); {
 		case err != nil || o.unnoted == nil:
 			return err
 		case o.unnoted.RenewTime.Equal(first.RenewTime):
@@ -76,9 +76,9 @@ func (o *originalCheck) run(ctx context.Context, joins bool) error {
 	return nil
 }
 
-// look reads the heartbeat and then the note, since a controller writes the note first. It reports whether the note
-// exists.
-func (o *originalCheck) look(ctx context.Context) (noted bool, err error) {
+// readHeartbeat reads the heartbeat and then the note, since a controller writes the note first. It reports whether the
+// note exists.
+func (o *originalCheck) readHeartbeat(ctx context.Context) (noted bool, err error) {
 	if o.unnoted, err = o.broker.Heartbeat(ctx, o.brokerNamespace); err != nil {
 		return false, err
 	}
@@ -96,8 +96,8 @@ func (o *originalCheck) look(ctx context.Context) (noted bool, err error) {
 	return true, nil
 }
 
-// settle notes heartbeats up to a time as own ones, and removes the annotation of a copy.
-func (o *originalCheck) settle(ctx context.Context, until time.Time) error {
+// noteHeartbeats notes heartbeats up to a time as own ones, and removes the annotation of a copy.
+func (o *originalCheck) noteHeartbeats(ctx context.Context, until time.Time) error {
 	note, err := o.member.Lease(ctx, o.namespace, wellknown.HeartbeatLease)
 	if err != nil {
 		return err

@@ -34,7 +34,7 @@ func decideRegion(asked string, property *unstructured.Unstructured, regions []s
 		return "", "", fmt.Errorf("--region=%s: %w", RegionAuto, unread)
 	case asked == RegionAuto && len(regions) != 1:
 		return "", "", fmt.Errorf("--region=%s: the Nodes have %d regions by their label %s%s: want one, or --region=REGION",
-			RegionAuto, len(regions), corev1.LabelTopologyRegion, such(regions))
+			RegionAuto, len(regions), corev1.LabelTopologyRegion, someRegions(regions))
 	case asked == RegionAuto:
 		asked = regions[0]
 	}
@@ -58,8 +58,8 @@ func checkRegion(wanted string, property *unstructured.Unstructured) error {
 	return nil
 }
 
-// such names a few regions: ", such as a, b".
-func such(regions []string) string {
+// someRegions names a few regions: ", such as a, b".
+func someRegions(regions []string) string {
 	if len(regions) == 0 {
 		return ""
 	}

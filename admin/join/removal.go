@@ -66,7 +66,7 @@ func (r *removal) removeAdmission(ctx context.Context) error {
 		if o.GetKind() == "Member" {
 			return r.removeMember(ctx, o)
 		}
-		if r.keeps(o) {
+		if r.keepsObject(o) {
 			continue
 		}
 		removed, err := r.broker.Remove(ctx, o)
@@ -125,10 +125,10 @@ func (r *removal) checkExists(ctx context.Context) error {
 	return fmt.Errorf("member %q does not exist: want one of %s", r.admission.ClusterID, strings.Join(names, ", "))
 }
 
-// mark annotates the namespace as removed. Other members then end their imports from it, even if they are away now. If
-// others removed the cluster, it may read the mark. A second removal finds a mark and no Member, and deletes the
-// namespace; a second leave keeps it.
-func (r *removal) mark(ctx context.Context) error {
+// markRemoved annotates the namespace as removed. Other members then end their imports from it, even if they are away
+// now. If others removed the cluster, it may read the mark. A second removal finds a mark and no Member, and deletes
+// the namespace; a second leave keeps it.
+func (r *removal) markRemoved(ctx context.Context) error {
 	namespace, err := r.broker.Find(ctx, toUnstructured(r.admission.namespace()))
 	lost := namespace == nil // and with it the account
 	switch {
@@ -165,7 +165,7 @@ func (r *removal) mark(ctx context.Context) error {
 	return nil
 }
 
-// keeps reports whether an object of the member stays on the broker: its mark, and the account that may read it.
-func (r *removal) keeps(o *unstructured.Unstructured) bool {
+// keepsObject reports whether an object of the member stays on the broker: its mark, and the account that may read it.
+func (r *removal) keepsObject(o *unstructured.Unstructured) bool {
 	return r.marked != nil && (o.GetKind() == "Namespace" || o.GetKind() == "ServiceAccount" && !r.leaving)
 }

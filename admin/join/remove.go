@@ -30,7 +30,7 @@ func Remove(ctx context.Context, onBroker *rest.Config, clusterID string, o Leav
 		return LeaveResult{}, fmt.Errorf("remove: %w", err)
 	}
 	r, err := findRemoval(ctx, c, clusterID, o)
-	for _, step := range []func(context.Context) error{r.mark, r.withdrawExports, r.removeAdmission, r.withdrawLate,
+	for _, step := range []func(context.Context) error{r.markRemoved, r.withdrawExports, r.removeAdmission, r.withdrawLate,
 		r.forgetOthers} {
 		if err == nil {
 			err = step(ctx)

@@ -95,7 +95,7 @@ func newUninstaller(role read.Role, config *rest.Config, o UninstallOptions) (*u
 	return &uninstaller{Writer: c, config: config, options: o, wouldDelete: map[schema.GroupKind]int{}}, nil
 }
 
-func (u *uninstaller) left(format string, args ...any) {
+func (u *uninstaller) addLeft(format string, args ...any) {
 	u.result.Left = append(u.result.Left, fmt.Sprintf(format, args...))
 }
 
@@ -132,7 +132,7 @@ func (u *uninstaller) undoDNS(ctx context.Context) error {
 	for i := range state.Resolvers {
 		r := &state.Resolvers[i]
 		if r.Undo == nil && !r.Edited && (r.State == wiring.Wired || r.State == wiring.Taken) {
-			u.left("%s forwards or serves %s by a configuration that clusterset has not written: %s", r.Name(), state.Zone,
+			u.addLeft("%s forwards or serves %s by a configuration that clusterset has not written: %s", r.Name(), state.Zone,
 				cmp.Or(r.Reason, strings.Join(r.Evidence, ", ")))
 		}
 	}
@@ -146,7 +146,7 @@ func (u *uninstaller) removeID(ctx context.Context) error {
 		return nil
 	}
 	if !isAppliedBy(u.local.ID, wellknown.ManagerJoin) {
-		u.left("%s was not written by clusterset", read.Describe(u.local.ID))
+		u.addLeft("%s was not written by clusterset", read.Describe(u.local.ID))
 		return nil
 	}
 	var denied error
@@ -184,7 +184,7 @@ func (u *uninstaller) removeNamespace(ctx context.Context) error {
 		return err
 	}
 	if found != nil && u.options.Namespace != wellknown.ControllerNamespace && !isAppliedBy(found, wellknown.ManagerJoin) {
-		u.left("%s was not written by clusterset", read.Describe(namespace))
+		u.addLeft("%s was not written by clusterset", read.Describe(namespace))
 		return nil
 	}
 	return u.removeAndWait(ctx, namespace)
@@ -212,7 +212,7 @@ func (u *uninstaller) removeVerify(ctx context.Context) error {
 		case verify.IsNamespace(o):
 			err = u.removeAndWait(ctx, o)
 		default:
-			u.left("%s has the label of clusterset verify, which did not make it", read.Describe(o))
+			u.addLeft("%s has the label of clusterset verify, which did not make it", read.Describe(o))
 		}
 	}
 	return err
@@ -226,7 +226,7 @@ func (u *uninstaller) nameCreated(ctx context.Context) error {
 		if o.GetAnnotations()[broker.AnnotationCreatedFor] == "" {
 			continue // of a member, where the cluster is the broker, too
 		}
-		u.left("%s was created for imports: delete it if nothing else is in it, or remove its label %s", read.Describe(o),
+		u.addLeft("%s was created for imports: delete it if nothing else is in it, or remove its label %s", read.Describe(o),
 			broker.LabelManagedBy)
 	}
 	return err
@@ -288,7 +288,7 @@ func (u *uninstaller) deleteLast(ctx context.Context, o *unstructured.Unstructur
 	}
 	if errors.Is(err, write.ErrNoNamespace) {
 		u.denied = true
-		u.left("%s: %v", read.Describe(o), write.ErrNoNamespace)
+		u.addLeft("%s: %v", read.Describe(o), write.ErrNoNamespace)
 		return nil
 	}
 	if err == nil && u.options.DryRun != write.DryRunNone {
@@ -308,7 +308,7 @@ func (u *uninstaller) removeMemberCRDs(ctx context.Context) error {
 	if hub != nil {
 		imports := read.ServiceImports.GroupResource().String()
 		crds = slices.DeleteFunc(crds, func(d *unstructured.Unstructured) bool { return d.GetName() == imports })
-		u.left("CustomResourceDefinition %s is that of a broker, too", imports)
+		u.addLeft("CustomResourceDefinition %s is that of a broker, too", imports)
 	}
 	return u.removeCRDs(ctx, crds)
 }
@@ -325,7 +325,7 @@ func (u *uninstaller) removeCRDs(ctx context.Context, crds []*unstructured.Unstr
 			continue
 		}
 		if !isAppliedBy(existing, wellknown.ManagerJoin) {
-			u.left("%s was not installed by clusterset", read.Describe(d))
+			u.addLeft("%s was not installed by clusterset", read.Describe(d))
 			continue
 		}
 		n, err := u.count(ctx, existing)
@@ -333,7 +333,7 @@ func (u *uninstaller) removeCRDs(ctx context.Context, crds []*unstructured.Unstr
 			return err
 		}
 		if n > 0 {
-			u.left("%s has objects, %d of them", read.Describe(d), n)
+			u.addLeft("%s has objects, %d of them", read.Describe(d), n)
 			continue
 		}
 		if err := u.removeAndWait(ctx, d); err != nil {

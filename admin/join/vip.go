@@ -59,7 +59,7 @@ func (in *joinInput) vipWarnings(spec v1alpha1.MemberSpec) []string {
 	}
 	named, _ := parseCIDRs(spec.VIPCIDRs())
 	for _, p := range named {
-		if pool := in.vip.Networks.ForFamilyOf(p.Addr()); !networks.Within(p, pool) {
+		if pool := in.vip.Networks.ForFamilyOf(p.Addr()); !networks.IsWithin(p, pool) {
 			all = append(all, fmt.Sprintf(
 				"the VIP CIDR %s is not in %s, the pool of all members: nothing is allocated from it; join with --vip-cidr=NETWORK, a free part of the pool", p, pool))
 		}

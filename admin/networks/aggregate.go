@@ -19,7 +19,7 @@ func Aggregate(all []netip.Prefix) []netip.Prefix {
 		}
 		stack = append(stack, p)
 		for n := len(stack); n > 1; n = len(stack) {
-			parent, ok := union(stack[n-2], stack[n-1])
+			parent, ok := parentOf(stack[n-2], stack[n-1])
 			if !ok {
 				break
 			}
@@ -29,8 +29,8 @@ func Aggregate(all []netip.Prefix) []netip.Prefix {
 	return stack
 }
 
-// union returns the network with the halves a and b, or false if there is no such network.
-func union(a, b netip.Prefix) (netip.Prefix, bool) {
+// parentOf returns the network with the halves a and b, or false if there is no such network.
+func parentOf(a, b netip.Prefix) (netip.Prefix, bool) {
 	if a.Bits() != b.Bits() || a.Bits() == 0 || a.Addr().BitLen() != b.Addr().BitLen() {
 		return netip.Prefix{}, false
 	}
@@ -38,11 +38,11 @@ func union(a, b netip.Prefix) (netip.Prefix, bool) {
 	return parent, parent == netip.PrefixFrom(b.Addr(), b.Bits()-1).Masked() && a != b
 }
 
-// Within reports whether pool contains all of p.
-func Within(p, pool netip.Prefix) bool { return pool.Bits() <= p.Bits() && pool.Contains(p.Addr()) }
+// IsWithin reports whether pool contains all of p.
+func IsWithin(p, pool netip.Prefix) bool { return pool.Bits() <= p.Bits() && pool.Contains(p.Addr()) }
 
-// A State is a declared network, with its source.
-type State struct {
+// A Declared is a network that a cluster declares, with its source.
+type Declared struct {
 	Of      string `json:"of"` // Pods or Services
 	CIDR    string `json:"cidr"`
 	Source  string `json:"source"`            // an object, a flag, or the join before

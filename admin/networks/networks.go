@@ -54,7 +54,7 @@ type finder struct {
 func (f *finder) firstOfEachFamily(sources []source) []Network {
 	var v4, v6 []Network
 	for _, s := range sources {
-		all := f.named(s)
+		all := f.networksOf(s)
 		is4 := func(n Network) bool { return n.Prefix.Addr().Is4() }
 		if of4 := slices.DeleteFunc(slices.Clone(all), func(n Network) bool { return !is4(n) }); len(v4) == 0 {
 			v4 = of4
@@ -66,18 +66,18 @@ func (f *finder) firstOfEachFamily(sources []source) []Network {
 	return append(v4, v6...)
 }
 
-// named returns the networks that a source names; those of Nodes aggregated.
-func (f *finder) named(s source) []Network {
+// networksOf returns the networks that a source names; those of Nodes aggregated.
+func (f *finder) networksOf(s source) []Network {
 	var all []Network
 	var ofNodes []netip.Prefix
-	for _, o := range f.get(s.query) {
+	for _, o := range f.objectsOf(s.query) {
 		from := o.GetKind() + " " + o.GetName()
 		texts, err := s.cidrs(o)
 		if err != nil {
 			f.leaveOut(from, err)
 		}
 		for _, text := range texts {
-			p, err := parse(text)
+			p, err := parsePrefix(text)
 			switch {
 			case err != nil:
 				f.leaveOut(from, err)
@@ -95,7 +95,7 @@ func (f *finder) named(s source) []Network {
 	return all
 }
 
-func (f *finder) get(q Query) []*unstructured.Unstructured {
+func (f *finder) objectsOf(q Query) []*unstructured.Unstructured {
 	objects, done := f.objects[q]
 	if done {
 		return objects
@@ -115,8 +115,8 @@ func (f *finder) leaveOut(what string, err error) {
 	}
 }
 
-// parse accepts bits of a host, as Kubernetes does.
-func parse(text string) (netip.Prefix, error) {
+// parsePrefix accepts bits of a host, as Kubernetes does.
+func parsePrefix(text string) (netip.Prefix, error) {
 	if p, err := netip.ParsePrefix(text); err == nil {
 		text = p.Masked().String()
 	}

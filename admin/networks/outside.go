@@ -57,16 +57,16 @@ func (o *Outside) AddPod(pod *unstructured.Unstructured, networks []netip.Prefix
 		return
 	}
 	o.add("Pod "+pod.GetNamespace()+"/"+pod.GetName(), networks,
-		texts(pod, "podIPs", func(entry map[string]any) string { return field(entry, "ip") }))
+		statusTexts(pod, "podIPs", func(entry map[string]any) string { return textAt(entry, "ip") }))
 }
 
 // AddNode counts a Node by its internal addresses, which Pods in the network of the host have, too.
 func (o *Outside) AddNode(node *unstructured.Unstructured, networks []netip.Prefix) {
-	o.add("Node "+node.GetName(), networks, texts(node, "addresses", func(entry map[string]any) string {
-		if field(entry, "type") != "InternalIP" {
+	o.add("Node "+node.GetName(), networks, statusTexts(node, "addresses", func(entry map[string]any) string {
+		if textAt(entry, "type") != "InternalIP" {
 			return ""
 		}
-		return field(entry, "address")
+		return textAt(entry, "address")
 	}))
 }
 
@@ -74,7 +74,7 @@ func (o *Outside) add(object string, networks []netip.Prefix, addresses []string
 	counted := false
 	for _, text := range addresses {
 		addr, err := netip.ParseAddr(text)
-		if err != nil || Contain(networks, addr) {
+		if err != nil || ContainAddress(networks, addr) {
 			continue
 		}
 		if !counted {
@@ -87,13 +87,13 @@ func (o *Outside) add(object string, networks []netip.Prefix, addresses []string
 	}
 }
 
-// Contain reports whether an address is in one of the networks.
-func Contain(networks []netip.Prefix, addr netip.Addr) bool {
+// ContainAddress reports whether an address is in one of the networks.
+func ContainAddress(networks []netip.Prefix, addr netip.Addr) bool {
 	return slices.ContainsFunc(networks, func(p netip.Prefix) bool { return p.Contains(addr) })
 }
 
-// texts returns a text of each entry of a list in the status.
-func texts(o *unstructured.Unstructured, list string, text func(map[string]any) string) []string {
+// statusTexts returns a text of each entry of a list in the status.
+func statusTexts(o *unstructured.Unstructured, list string, text func(map[string]any) string) []string {
 	entries, _, _ := unstructured.NestedSlice(o.Object, "status", list)
 	var all []string
 	for _, e := range entries {
@@ -103,7 +103,7 @@ func texts(o *unstructured.Unstructured, list string, text func(map[string]any) 
 	return all
 }
 
-func field(entry map[string]any, name string) string {
+func textAt(entry map[string]any, name string) string {
 	text, _, _ := unstructured.NestedString(entry, name)
 	return text
 }

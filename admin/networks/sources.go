@@ -52,20 +52,20 @@ var podSources = []source{
 	{query: configMap("cilium-config"), cidrs: ciliumPool},
 	{query: Query{Resource: resource("cilium.io", "v2alpha1", "ciliumpodippools")}, cidrs: ciliumPodPool},
 	{query: Query{Resource: resource("cilium.io", "v2", "ciliumnodes")},
-		perNode: "CiliumNodes", cidrs: at("spec", "ipam", "podCIDRs")},
+		perNode: "CiliumNodes", cidrs: stringsAt("spec", "ipam", "podCIDRs")},
 	{query: openShift, cidrs: openShiftPods},
 	{query: nodes, perNode: "annotation k8s.ovn.org/node-subnets of Nodes", cidrs: ovnSubnets},
 	{query: kubeadm, cidrs: kubeadmNetwork("podSubnet")},
 	{query: controlPlane("kube-controller-manager"), cidrs: nodeAllocator},
-	{query: nodes, perNode: "spec.podCIDRs of Nodes", cidrs: at("spec", "podCIDRs")},
+	{query: nodes, perNode: "spec.podCIDRs of Nodes", cidrs: stringsAt("spec", "podCIDRs")},
 }
 
 // serviceSources begins with what the API server allocates cluster IPs from, since Kubernetes 1.33.
 var serviceSources = []source{
-	{query: Query{Resource: resource("networking.k8s.io", "v1", "servicecidrs")}, cidrs: at("spec", "cidrs")},
-	{query: openShift, cidrs: at("status", "serviceNetwork")},
+	{query: Query{Resource: resource("networking.k8s.io", "v1", "servicecidrs")}, cidrs: stringsAt("spec", "cidrs")},
+	{query: openShift, cidrs: stringsAt("status", "serviceNetwork")},
 	{query: kubeadm, cidrs: kubeadmNetwork("serviceSubnet")},
-	{query: controlPlane("kube-apiserver"), cidrs: flag("service-cluster-ip-range")},
+	{query: controlPlane("kube-apiserver"), cidrs: flagValues("service-cluster-ip-range")},
 }
 
 func resource(group, version, name string) schema.GroupVersionResource {
@@ -83,8 +83,8 @@ func controlPlane(component string) Query {
 		Labels: "component=" + component}
 }
 
-// at reads a list of networks.
-func at(path ...string) func(*unstructured.Unstructured) ([]string, error) {
+// stringsAt reads a list of networks.
+func stringsAt(path ...string) func(*unstructured.Unstructured) ([]string, error) {
 	return func(o *unstructured.Unstructured) ([]string, error) {
 		all, _, err := unstructured.NestedStringSlice(o.Object, path...)
 		return all, err
@@ -110,7 +110,7 @@ func ciliumPool(o *unstructured.Unstructured) ([]string, error) {
 	if mode := data["ipam"]; mode != "" && mode != "cluster-pool" && mode != "cluster-pool-v2beta" {
 		return nil, err
 	}
-	return separate(data["cluster-pool-ipv4-cidr"] + " " + data["cluster-pool-ipv6-cidr"]), err
+	return splitList(data["cluster-pool-ipv4-cidr"] + " " + data["cluster-pool-ipv6-cidr"]), err
 }
 
 // ciliumPodPool reads a pool of the IPAM mode multi-pool, in which neither the configuration nor spec.ipam.podCIDRs of
@@ -170,20 +170,20 @@ func kubeadmNetwork(field string) func(*unstructured.Unstructured) ([]string, er
 			return nil, fmt.Errorf("ClusterConfiguration is not YAML: %w", err)
 		}
 		cidrs, _ := configuration.Networking[field].(string)
-		return separate(cidrs), nil
+		return splitList(cidrs), nil
 	}
 }
 
 // nodeAllocator reads the network that kube-controller-manager divides among Nodes, if it does so.
 func nodeAllocator(o *unstructured.Unstructured) ([]string, error) {
-	if allocates, err := flag("allocate-node-cidrs")(o); err != nil || !slices.Equal(allocates, []string{"true"}) {
+	if allocates, err := flagValues("allocate-node-cidrs")(o); err != nil || !slices.Equal(allocates, []string{"true"}) {
 		return nil, err
 	}
-	return flag("cluster-cidr")(o)
+	return flagValues("cluster-cidr")(o)
 }
 
-// flag reads a flag of the containers of a Pod, in its form --name=value.
-func flag(name string) func(*unstructured.Unstructured) ([]string, error) {
+// flagValues reads a flag of the containers of a Pod, in its form --name=value.
+func flagValues(name string) func(*unstructured.Unstructured) ([]string, error) {
 	return func(o *unstructured.Unstructured) ([]string, error) {
 		containers, _, err := unstructured.NestedSlice(o.Object, "spec", "containers")
 		for _, c := range containers {
@@ -192,7 +192,7 @@ func flag(name string) func(*unstructured.Unstructured) ([]string, error) {
 			args, _, _ := unstructured.NestedStringSlice(container, "args")
 			for _, arg := range append(command, args...) {
 				if value, ok := strings.CutPrefix(arg, "--"+name+"="); ok {
-					return separate(value), err
+					return splitList(value), err
 				}
 			}
 		}
@@ -200,7 +200,7 @@ func flag(name string) func(*unstructured.Unstructured) ([]string, error) {
 	}
 }
 
-// separate splits a list at commas and blanks.
-func separate(text string) []string {
+// splitList splits a list at commas and blanks.
+func splitList(text string) []string {
 	return strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' || r == '\n' })
 }

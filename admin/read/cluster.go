@@ -69,8 +69,8 @@ func OpenWithin(config *rest.Config, timeout time.Duration, grants string) (*Clu
 	return &Cluster{Client: client, Core: core, timeout: timeout, grants: grants}, err
 }
 
-// within bounds one request.
-func (c *Cluster) within(ctx context.Context) (context.Context, context.CancelFunc) {
+// requestContext bounds one request.
+func (c *Cluster) requestContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	if c.timeout == 0 {
 		return context.WithCancel(ctx)
 	}
@@ -114,8 +114,8 @@ func (c *Cluster) Lease(ctx context.Context, namespace, name string) (*coordinat
 	return As[coordinationv1.Lease](ctx, c, coordinationv1.SchemeGroupVersion.WithKind("Lease"), namespace, name)
 }
 
-// skip notes an object that is left out because it does not decode: any member can write one to the broker.
-func (c *Cluster) skip(o *unstructured.Unstructured, err error) {
+// addSkipped notes an object that is left out because it does not decode: any member can write one to the broker.
+func (c *Cluster) addSkipped(o *unstructured.Unstructured, err error) {
 	c.Skipped = append(c.Skipped, fmt.Sprintf("%s: %s is left out, because it does not decode: %s", c.Role, Describe(o),
 		logging.Line(err)))
 }
@@ -144,7 +144,7 @@ func (c *Cluster) ListObjects(ctx context.Context, from schema.GroupVersionResou
 	return all, nil
 }
 
-// List is ListObjects for a Go type. It leaves out what does not decode, see [Cluster.skip].
+// List is ListObjects for a Go type. It leaves out what does not decode, see [Cluster.addSkipped].
 func List[T any](ctx context.Context, c *Cluster, from schema.GroupVersionResource,
 	namespace, selector string) ([]T, error) {
 	objects, err := c.ListObjects(ctx, from, namespace, selector)
@@ -155,7 +155,7 @@ func List[T any](ctx context.Context, c *Cluster, from schema.GroupVersionResour
 	for _, o := range objects {
 		var item T
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &item); err != nil {
-			c.skip(o, err)
+			c.addSkipped(o, err)
 			continue
 		}
 		all = append(all, item)
@@ -186,7 +186,7 @@ func (c *Cluster) Heartbeat(ctx context.Context, namespace string) (*coordinatio
 	}
 	var lease coordinationv1.Lease
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(found.Object, &lease); err != nil {
-		c.skip(found, err)
+		c.addSkipped(found, err)
 		return nil, nil
 	}
 	if lease.Spec.RenewTime == nil {
@@ -200,7 +200,7 @@ func (c *Cluster) Heartbeat(ctx context.Context, namespace string) (*coordinatio
 func (c *Cluster) Each(ctx context.Context, from schema.GroupVersionResource, namespace string, o metav1.ListOptions,
 	do func(*unstructured.Unstructured)) error {
 	pages := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		ctx, cancel := c.within(ctx)
+		ctx, cancel := c.requestContext(ctx)
 		defer cancel()
 		return c.Client.Resource(from).Namespace(namespace).List(ctx, o)
 	})

@@ -49,7 +49,7 @@ func Unread[T any](c *Cluster, err error, verb string, of schema.GroupVersionRes
 // Get returns an object as the API server has it.
 func (c *Cluster) Get(ctx context.Context, of schema.GroupVersionResource, namespace,
 	name string) (*unstructured.Unstructured, error) {
-	ctx, cancel := c.within(ctx)
+	ctx, cancel := c.requestContext(ctx)
 	defer cancel()
 	return c.Client.Resource(of).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
 }
@@ -83,7 +83,7 @@ func One[T any](ctx context.Context, c *Cluster, of schema.GroupVersionResource,
 func Many[T any](
 	ctx context.Context, c *Cluster, of schema.GroupVersionResource, namespace string, o metav1.ListOptions,
 ) (_ cause.Read[[]T], undecodable []string) {
-	ctx, cancel := c.within(ctx)
+	ctx, cancel := c.requestContext(ctx)
 	defer cancel()
 	all, err := c.Client.Resource(of).Namespace(namespace).List(ctx, o)
 	if err != nil {
@@ -101,8 +101,8 @@ func Many[T any](
 	return cause.Read[[]T]{State: cause.Present, Value: list}, undecodable
 }
 
-// then turns the value of a read.
-func then[T, U any](r cause.Read[T], turn func(T) U) cause.Read[U] {
+// converted turns the value of a read.
+func converted[T, U any](r cause.Read[T], turn func(T) U) cause.Read[U] {
 	next := cause.Read[U]{State: r.State, Why: r.Why}
 	if r.State == cause.Present {
 		next.Value = turn(r.Value)
@@ -110,8 +110,8 @@ func then[T, U any](r cause.Read[T], turn func(T) U) cause.Read[U] {
 	return next
 }
 
-// Granted completes an error about a missing right with a phrase about the manifest that grants it.
-func Granted(err error, by string) error {
+// WithGrant completes an error about a missing right with a phrase about the manifest that grants it.
+func WithGrant(err error, by string) error {
 	// Quotas answer Forbidden, too, in other words.
 	if apierrors.IsForbidden(err) && strings.Contains(err.Error(), " cannot ") {
 		return fmt.Errorf("%w; %s", err, by)

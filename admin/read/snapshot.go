@@ -23,7 +23,7 @@ import (
 
 func (c *Cluster) readUID(ctx context.Context) cause.Read[types.UID] {
 	ns := One[corev1.Namespace](ctx, c, Namespaces, "", metav1.NamespaceSystem)
-	return then(ns, func(ns *corev1.Namespace) types.UID { return ns.UID })
+	return converted(ns, func(ns *corev1.Namespace) types.UID { return ns.UID })
 }
 
 // Member reads all of a member that is about one service, but its credential.
@@ -37,18 +37,18 @@ func (c *Cluster) Member(ctx context.Context, t cause.Target, controller string)
 		func() {
 			slices, _ := Many[discoveryv1.EndpointSlice](ctx, c, EndpointSlices, t.Namespace,
 				metav1.ListOptions{LabelSelector: mcsv1beta1.LabelServiceName + "=" + t.Service})
-			found.Slices = then(slices, pointers)
+			found.Slices = converted(slices, pointers)
 		},
 		func() {
 			found.Export = One[mcsv1beta1.ServiceExport](ctx, c, ServiceExports, t.Namespace, t.Service)
 		},
 		func() {
 			lease := One[coordinationv1.Lease](ctx, c, Leases, controller, wellknown.ControllerLease)
-			found.Leader = then(lease, func(l *coordinationv1.Lease) *coordinationv1.LeaseSpec { return &l.Spec })
-			found.Namespaces = then(lease, func(l *coordinationv1.Lease) wellknown.NamespaceChoice {
+			found.Leader = converted(lease, func(l *coordinationv1.Lease) *coordinationv1.LeaseSpec { return &l.Spec })
+			found.Namespaces = converted(lease, func(l *coordinationv1.Lease) wellknown.NamespaceChoice {
 				return wellknown.ParseNamespaceChoice(l.Annotations[wellknown.AnnotationNamespaces])
 			}).Value
-			found.Frozen = then(lease, func(l *coordinationv1.Lease) []wellknown.Freeze {
+			found.Frozen = converted(lease, func(l *coordinationv1.Lease) []wellknown.Freeze {
 				return wellknown.ParseFreezes(l.Annotations[wellknown.AnnotationFrozen])
 			}).Value
 		},
@@ -97,7 +97,7 @@ func (c *Cluster) Credential(ctx context.Context, namespace string) (cause.Read[
 	*rest.Config) {
 	secret := One[corev1.Secret](ctx, c, secrets, namespace, broker.SecretName)
 	if secret.State != cause.Present {
-		return then(secret, func(*corev1.Secret) cause.Credential { return cause.Credential{} }), nil
+		return converted(secret, func(*corev1.Secret) cause.Credential { return cause.Credential{} }), nil
 	}
 	found := cause.Read[cause.Credential]{State: cause.Present}
 	token, err := apiserver.ParseToken(string(secret.Value.Data[broker.KeyToken]))
@@ -136,7 +136,7 @@ func (c *Cluster) Broker(ctx context.Context, t cause.Target) (b cause.Broker) {
 		func() {
 			all, _ := Many[coordinationv1.Lease](ctx, c, Leases, "",
 				metav1.ListOptions{FieldSelector: "metadata.name=" + broker.HeartbeatName})
-			b.Heartbeats = then(all, heartbeats)
+			b.Heartbeats = converted(all, heartbeats)
 		},
 	)()
 	return b

@@ -29,7 +29,7 @@ func hideAll(o map[string]any, fields ...string) {
 		values, _ := o[field].(map[string]any)
 		for key, v := range values {
 			text, _ := v.(string)
-			values[key] = octets(len(text))
+			values[key] = hiddenOctets(len(text))
 		}
 	}
 }
@@ -42,7 +42,7 @@ func (r Redactor) configMap(o map[string]any) {
 		if isDNSConfig(key) {
 			data[key] = r.Corefile(text)
 		} else {
-			data[key] = octets(len(text))
+			data[key] = hiddenOctets(len(text))
 		}
 	}
 }
@@ -52,8 +52,8 @@ func isDNSConfig(key string) bool {
 		strings.HasSuffix(key, ".server") || strings.HasSuffix(key, ".override")
 }
 
-// repeats reports whether an annotation holds an object once more, or a part of it.
-func repeats(key string) bool {
+// repeatsObject reports whether an annotation holds an object once more, or a part of it.
+func repeatsObject(key string) bool {
 	return strings.HasSuffix(key, "/last-applied-configuration") || key == "objectset.rio.cattle.io/applied"
 }
 
@@ -73,7 +73,7 @@ func (r Redactor) value(key string, value any) any {
 		// Environment variables, headers of probes, parameters: a name, and a value that may be anything.
 		if _, named := value["name"].(string); named {
 			if text, ok := value["value"].(string); ok {
-				value["value"] = octets(len(text))
+				value["value"] = hiddenOctets(len(text))
 			}
 		}
 		for k, v := range value {
@@ -87,8 +87,8 @@ func (r Redactor) text(key, value string) string {
 	switch {
 	case strings.HasPrefix(value, "<redacted, "):
 		return value
-	case repeats(key), secretKey.MatchString(key) && value != "":
-		return octets(len(value))
+	case repeatsObject(key), secretKey.MatchString(key) && value != "":
+		return hiddenOctets(len(value))
 	}
 	return r.Text(value)
 }
@@ -102,7 +102,7 @@ func (r Redactor) arguments(all []any) []any {
 			continue
 		}
 		if hide {
-			all[i] = octets(len(text))
+			all[i] = hiddenOctets(len(text))
 		} else {
 			all[i] = r.Text(text)
 		}

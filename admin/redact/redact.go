@@ -42,27 +42,27 @@ func Known(values ...string) Redactor {
 
 const mark = "<redacted>"
 
-func octets(n int) string { return fmt.Sprintf("<redacted, %d octets>", n) }
+func hiddenOctets(n int) string { return fmt.Sprintf("<redacted, %d octets>", n) }
 
 const secretWords = `tokens?|password|passwd|passphrase|pwd|secrets?|credentials?|authorization|cookie|` +
 	`(?:private|client|access|api|account|shared|secret|session|encryption)[-_. ]?keys?(?:[-_. ]?(?:data|id))?|client-certificate-data|key-data`
 
 var (
-	privateKey = regexp.MustCompile(`(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\z)`)
-	jwt        = regexp.MustCompile(`eyJ[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+){0,2}`)
-	bearer     = regexp.MustCompile(`(?i)\b(bearer|basic|negotiate|digest)([ =:]+)[A-Za-z0-9+/=._~-]{6,}`)
-	userInfo   = regexp.MustCompile(`([a-z][a-z0-9+.-]*://)[^\s/"']*@`)
-	prefixed   = regexp.MustCompile(`\b(?:AKIA|ASIA)[A-Z0-9]{16}\b|\bgh[oprsu]_[A-Za-z0-9]{20,}|\bxox[a-z]-[A-Za-z0-9-]{10,}|\bglpat-[A-Za-z0-9_-]{10,}|\b[a-z0-9]{6}\.[a-z0-9]{16}\b`)
+	privateKey    = regexp.MustCompile(`(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\z)`)
+	jwt           = regexp.MustCompile(`eyJ[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+){0,2}`)
+	bearer        = regexp.MustCompile(`(?i)\b(bearer|basic|negotiate|digest)([ =:]+)[A-Za-z0-9+/=._~-]{6,}`)
+	userInfo      = regexp.MustCompile(`([a-z][a-z0-9+.-]*://)[^\s/"']*@`)
+	prefixedToken = regexp.MustCompile(`\b(?:AKIA|ASIA)[A-Z0-9]{16}\b|\bgh[oprsu]_[A-Za-z0-9]{20,}|\bxox[a-z]-[A-Za-z0-9-]{10,}|\bglpat-[A-Za-z0-9_-]{10,}|\b[a-z0-9]{6}\.[a-z0-9]{16}\b`)
 	// A value ends with its quotes or, without them, with the word. "Authorization" takes the rest of the line: its value
 	// has two words.
-	named   = regexp.MustCompile(`(?i)((?:[a-z0-9_./-]*(?:` + secretWords + `)[a-z0-9_.-]*)(?:\\*["'])?[ \t]*(?::=|[=:])[ \t]*)(\\+"[^"]*"|"(?:[^"\\]|\\.)*"|'[^']*'|[^\s,;&}\])"']+)`)
-	flagged = regexp.MustCompile(`(?i)(--?[a-z0-9-]*(?:` + secretWords + `)[a-z0-9-]*[ \t]+)("(?:[^"\\]|\\.)*"|'[^']*'|[^\s,;"']+)`)
-	header  = regexp.MustCompile(`(?i)(\b(?:authorization|cookie|x-[a-z-]*token)(?:\\*["'])?[ \t]*[:=][ \t]*)(?:\\+")?[^\r\n"']+`)
-	dense   = regexp.MustCompile(`[A-Za-z0-9+/_-]{40,}={0,2}`)
+	namedValue  = regexp.MustCompile(`(?i)((?:[a-z0-9_./-]*(?:` + secretWords + `)[a-z0-9_.-]*)(?:\\*["'])?[ \t]*(?::=|[=:])[ \t]*)(\\+"[^"]*"|"(?:[^"\\]|\\.)*"|'[^']*'|[^\s,;&}\])"']+)`)
+	flagValue   = regexp.MustCompile(`(?i)(--?[a-z0-9-]*(?:` + secretWords + `)[a-z0-9-]*[ \t]+)("(?:[^"\\]|\\.)*"|'[^']*'|[^\s,;"']+)`)
+	headerValue = regexp.MustCompile(`(?i)(\b(?:authorization|cookie|x-[a-z-]*token)(?:\\*["'])?[ \t]*[:=][ \t]*)(?:\\+")?[^\r\n"']+`)
+	denseRun    = regexp.MustCompile(`[A-Za-z0-9+/_-]{40,}={0,2}`)
 	// Corefiles have no separator between key and value.
 	directive = regexp.MustCompile(`(?im)\b((?:[a-z0-9_]*(?:` + secretWords + `|username|tsig|aws_access_key)[a-z0-9_]*)[ \t]+)[^{\r\n]*[^{\s]`)
 	// The head of a block scalar of YAML; the lines below that are indented deeper are its value.
-	block     = regexp.MustCompile(`(?i)^([ \t]*(?:- +)?)["']?[a-z0-9_./-]*(?:` + secretWords + `)["']?[ \t]*:[ \t]*[|>][0-9+-]*[ \t]*(?:#.*)?\r?$`)
+	blockHead = regexp.MustCompile(`(?i)^([ \t]*(?:- +)?)["']?[a-z0-9_./-]*(?:` + secretWords + `)["']?[ \t]*:[ \t]*[|>][0-9+-]*[ \t]*(?:#.*)?\r?$`)
 	secretKey = regexp.MustCompile(`(?i)(?:` + secretWords + `)$`)
 )
 
@@ -71,16 +71,16 @@ func (r Redactor) Text(s string) string {
 	for _, v := range r.known {
 		s = strings.ReplaceAll(s, v, mark)
 	}
-	s = blocks(s)
+	s = hideBlocks(s)
 	s = privateKey.ReplaceAllString(s, mark)
-	s = header.ReplaceAllString(s, "${1}"+mark)
+	s = headerValue.ReplaceAllString(s, "${1}"+mark)
 	s = bearer.ReplaceAllString(s, "${1}${2}"+mark)
 	s = userInfo.ReplaceAllString(s, "${1}"+mark+"@")
 	s = jwt.ReplaceAllString(s, mark)
-	s = prefixed.ReplaceAllString(s, mark)
-	s = named.ReplaceAllString(s, "${1}"+mark)
-	s = flagged.ReplaceAllString(s, "${1}"+mark)
-	return dense.ReplaceAllStringFunc(s, func(run string) string {
+	s = prefixedToken.ReplaceAllString(s, mark)
+	s = namedValue.ReplaceAllString(s, "${1}"+mark)
+	s = flagValue.ReplaceAllString(s, "${1}"+mark)
+	return denseRun.ReplaceAllStringFunc(s, func(run string) string {
 		if strings.ContainsAny(run, "0123456789") && strings.ToLower(run) != run && strings.ToUpper(run) != run {
 			return mark // names of objects, digests and UIDs have no upper case
 		}
@@ -88,8 +88,8 @@ func (r Redactor) Text(s string) string {
 	})
 }
 
-// blocks replaces the block scalars of YAML with keys of credentials.
-func blocks(s string) string {
+// hideBlocks replaces the block scalars of YAML with keys of credentials.
+func hideBlocks(s string) string {
 	if !strings.ContainsAny(s, "|>") {
 		return s
 	}
@@ -101,7 +101,7 @@ func blocks(s string) string {
 			continue
 		}
 		inside = -1
-		if head := block.FindStringSubmatch(strings.TrimRight(line, "\n")); head != nil {
+		if head := blockHead.FindStringSubmatch(strings.TrimRight(line, "\n")); head != nil {
 			inside = len(head[1])
 			key, _, _ := strings.Cut(line, ":")
 			line = key + ": " + mark + "\n"
@@ -118,7 +118,7 @@ func (r Redactor) Corefile(s string) string {
 
 // Values returns the values in a text with keys of credentials, such as those of a kubeconfig.
 func Values(s string) (all []string) {
-	for _, m := range named.FindAllStringSubmatch(s, -1) {
+	for _, m := range namedValue.FindAllStringSubmatch(s, -1) {
 		all = append(all, strings.Trim(m[2], `"'`))
 	}
 	return all

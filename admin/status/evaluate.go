@@ -215,7 +215,8 @@ func (o *OutsideState) command() string {
 	for _, n := range o.Networks {
 		found = append(found, netip.MustParsePrefix(n.CIDR))
 	}
-	if slices.ContainsFunc(o.Pods.Examples, func(e networks.Example) bool { return !networks.Contain(found, e.Address) }) {
+	if slices.ContainsFunc(o.Pods.Examples,
+		func(e networks.Example) bool { return !networks.ContainAddress(found, e.Address) }) {
 		return o.Pods.JoinWith(o.declared)
 	}
 	return "\"clusterset join\" again, which finds their networks"

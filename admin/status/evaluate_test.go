@@ -43,19 +43,19 @@ func TestStatusNamesUndeclaredAddresses(t *testing.T) {
 func TestStatusNamesUndeclaredNetworks(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
-		network  networks.State
+		network  networks.Declared
 		declared []string
 		want     bool
 	}{
-		{"a new IPPool", networks.State{CIDR: "10.5.0.0/16", Source: "IPPool b"}, []string{"10.4.0.0/16", "fd00::/48"}, true},
-		{"a part is declared", networks.State{CIDR: "10.4.0.0/15", Source: "IPPool b"}, []string{"10.4.0.0/16"}, false},
-		{"of a Node, in part declared", networks.State{CIDR: "10.4.0.0/15", Source: "Nodes", PerNode: true},
+		{"a new IPPool", networks.Declared{CIDR: "10.5.0.0/16", Source: "IPPool b"}, []string{"10.4.0.0/16", "fd00::/48"}, true},
+		{"a part is declared", networks.Declared{CIDR: "10.4.0.0/15", Source: "IPPool b"}, []string{"10.4.0.0/16"}, false},
+		{"of a Node, in part declared", networks.Declared{CIDR: "10.4.0.0/15", Source: "Nodes", PerNode: true},
 			[]string{"10.4.0.0/16"}, true},
 		// which is a warning of its own
-		{"nothing is declared", networks.State{CIDR: "10.5.0.0/16", Source: "IPPool b"}, nil, false},
+		{"nothing is declared", networks.Declared{CIDR: "10.5.0.0/16", Source: "IPPool b"}, nil, false},
 	} {
 		var state State
-		evaluation{State: &state, now: time.Now()}.evaluateOutside(&OutsideState{Networks: []networks.State{tt.network},
+		evaluation{State: &state, now: time.Now()}.evaluateOutside(&OutsideState{Networks: []networks.Declared{tt.network},
 			declared: tt.declared})
 		if got := strings.Contains(strings.Join(state.Warnings, "\n"),
 			"network "+tt.network.CIDR+" ("+tt.network.Source+") is not declared: "); got != tt.want {
@@ -190,10 +190,10 @@ func TestStatusComparesSettings(t *testing.T) {
 func TestNetworkCheckEnds(t *testing.T) {
 	now := time.Now()
 	k := &NetworkCheck{now, []string{"10.0.0.0/16"}, &OutsideState{}}
-	if k.get(k.declared, now) == nil {
+	if k.fresh(k.declared, now) == nil {
 		t.Error("what is outside of the networks is not kept")
 	}
-	if k.get(k.declared, now.Add(networkCheckLife)) != nil || k.get(nil, now) != nil {
+	if k.fresh(k.declared, now.Add(networkCheckLife)) != nil || k.fresh(nil, now) != nil {
 		t.Error("what is outside of the networks is kept for longer than a minute, or for other networks")
 	}
 }

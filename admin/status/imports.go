@@ -80,9 +80,9 @@ type takenNames struct {
 	chosen     wellknown.NamespaceChoice
 }
 
-// of returns the foreign imports that stand in the way of an export: it reaches this cluster, and the namespace accepts
-// it.
-func (t takenNames) of(ctx context.Context, foreign []*mcsv1beta1.ServiceImport, members []v1alpha1.Member,
+// foreignImports returns the foreign imports that stand in the way of an export: it reaches this cluster, and the
+// namespace accepts it.
+func (t takenNames) foreignImports(ctx context.Context, foreign []*mcsv1beta1.ServiceImport, members []v1alpha1.Member,
 	records []v1alpha1.ExportedService) ([]NotReadyImport, error) {
 	var all []NotReadyImport
 	for _, imp := range foreign {

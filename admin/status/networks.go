@@ -21,8 +21,8 @@ type NetworkCheck struct {
 
 const networkCheckLife = time.Minute
 
-// get returns nil if the kept state is too old, or about other networks.
-func (k *NetworkCheck) get(declared []string, now time.Time) *OutsideState {
+// fresh returns nil if the kept state is too old, or about other networks.
+func (k *NetworkCheck) fresh(declared []string, now time.Time) *OutsideState {
 	if k == nil || now.Sub(k.at) >= networkCheckLife || !slices.Equal(k.declared, declared) {
 		return nil
 	}
@@ -36,8 +36,8 @@ func readOutside(ctx context.Context, c *read.Cluster, m *MemberState) (*Outside
 	o.Pods, o.Unread = c.PodsOutside(ctx, slices.Concat(pods, services))
 	found, err := c.FindNetworks(ctx)
 	for _, n := range found.Pods {
-		if !slices.ContainsFunc(pods, func(p netip.Prefix) bool { return networks.Within(n.Prefix, p) }) {
-			state := networks.State{Of: "Pods", CIDR: n.Prefix.String(), Source: n.Source, PerNode: n.PerNode}
+		if !slices.ContainsFunc(pods, func(p netip.Prefix) bool { return networks.IsWithin(n.Prefix, p) }) {
+			state := networks.Declared{Of: "Pods", CIDR: n.Prefix.String(), Source: n.Source, PerNode: n.PerNode}
 			o.Networks = append(o.Networks, state)
 		}
 	}

@@ -76,10 +76,10 @@ type SelectionState struct {
 
 // OutsideState counts the addresses outside of the networks that a cluster declared.
 type OutsideState struct {
-	Pods     networks.Outside `json:"pods"`               // that run
-	Networks []networks.State `json:"networks,omitempty"` // that join would declare now
-	Unread   string           `json:"unread,omitempty"`   // why Pods is not known
-	declared []string         // for Pods
+	Pods     networks.Outside    `json:"pods"`               // that run
+	Networks []networks.Declared `json:"networks,omitempty"` // that join would declare now
+	Unread   string              `json:"unread,omitempty"`   // why Pods is not known
+	declared []string            // for Pods
 }
 
 // ExportState counts the ServiceExports of a cluster.

@@ -191,8 +191,8 @@ func (s *collector) readTaken(ctx context.Context, members []v1alpha1.Member,
 	if at < 0 {
 		return nil
 	}
-	taken, err := takenNames{s.member, &members[at], s.options.Namespace, s.chosen}.of(ctx, s.imports.foreign, members,
-		records)
+	names := takenNames{s.member, &members[at], s.options.Namespace, s.chosen}
+	taken, err := names.foreignImports(ctx, s.imports.foreign, members, records)
 	s.state.Cluster.NotReadyImports = append(s.state.Cluster.NotReadyImports, taken...)
 	slices.SortFunc(s.state.Cluster.NotReadyImports, compareNotReadyImports)
 	return err
@@ -301,7 +301,7 @@ func (s *collector) readOutside(ctx context.Context) error {
 	}
 	m, now := s.state.Members[i], s.options.Now()
 	declared := slices.Concat(m.PodCIDRs, m.ServiceCIDRs)
-	outside := s.options.Networks.get(declared, now)
+	outside := s.options.Networks.fresh(declared, now)
 	if outside == nil {
 		var err error
 		if outside, err = readOutside(ctx, s.member, &m); err != nil {

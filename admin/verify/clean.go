@@ -38,7 +38,7 @@ func Clean(ctx context.Context, clusters []Member, o Options) (left []string, er
 
 // removeLeftovers removes the namespaces of runs that ended without doing so: expired ones or, with all, every one.
 func (v *verifier) removeLeftovers(ctx context.Context, all bool) (left []string, err error) {
-	err = v.each(func(m *verifiedMember) error {
+	err = v.forEachMember(func(m *verifiedMember) error {
 		found, err := m.Core.Namespaces().List(ctx, metav1.ListOptions{LabelSelector: broker.LabelManagedBy + "=" +
 			wellknown.ManagerVerify})
 		if err != nil {
@@ -66,7 +66,7 @@ func (v *verifier) clean(ctx context.Context) (left []string) {
 	v.progress("removing namespace " + v.namespace)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*v.options.Timeout)
 	defer cancel()
-	err := v.each(func(m *verifiedMember) error {
+	err := v.forEachMember(func(m *verifiedMember) error {
 		if m.created == "" {
 			return nil
 		}
@@ -82,16 +82,16 @@ func (v *verifier) clean(ctx context.Context) (left []string) {
 
 // removeOrNote removes a namespace. If it cannot, it adds the reason to left, which several members may do at once.
 func (v *verifier) removeOrNote(ctx context.Context, m *verifiedMember, n *corev1.Namespace, left *[]string) {
-	if err := v.remove(ctx, m, n); err != nil {
+	if err := v.removeNamespace(ctx, m, n); err != nil {
 		v.mu.Lock()
 		defer v.mu.Unlock()
 		*left = append(*left, fmt.Sprintf("%s: namespace %s: %s", m.Name, n.Name, logging.Line(grantedBy(err))))
 	}
 }
 
-// remove deletes the exports in a namespace first, so that they are withdrawn in order, and then the namespace. It
-// returns when that is gone.
-func (v *verifier) remove(ctx context.Context, m *verifiedMember, n *corev1.Namespace) error {
+// removeNamespace deletes the exports in a namespace first, so that they are withdrawn in order, and then the
+// namespace. It returns when that is gone.
+func (v *verifier) removeNamespace(ctx context.Context, m *verifiedMember, n *corev1.Namespace) error {
 	if err := m.deleteExports(ctx, n.Name); err != nil {
 		return err
 	}

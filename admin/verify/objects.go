@@ -29,23 +29,23 @@ const (
 	podApp  = "clusterset-verify"
 )
 
-var created = metav1.CreateOptions{FieldManager: wellknown.ManagerVerify}
+var createOptions = metav1.CreateOptions{FieldManager: wellknown.ManagerVerify}
 
-// prepare creates the namespaces, Services and Pods.
-func (v *verifier) prepare(ctx context.Context) error {
-	until := v.options.Now().Add(v.longest()).UTC().Format(time.RFC3339)
-	return v.each(func(m *verifiedMember) error {
+// createObjects creates the namespaces, Services and Pods.
+func (v *verifier) createObjects(ctx context.Context) error {
+	until := v.options.Now().Add(v.maxDuration()).UTC().Format(time.RFC3339)
+	return v.forEachMember(func(m *verifiedMember) error {
 		namespace, err := m.Core.Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 			Name: v.namespace, Annotations: map[string]string{annotationUntil: until},
 			Labels: map[string]string{broker.LabelManagedBy: wellknown.ManagerVerify,
 				"pod-security.kubernetes.io/enforce": "restricted"},
-		}}, created)
+		}}, createOptions)
 		if err != nil {
 			return err
 		}
 		m.created = namespace.UID
 		for _, kind := range kinds {
-			s, err := m.Core.Services(v.namespace).Create(ctx, m.service(kind), created)
+			s, err := m.Core.Services(v.namespace).Create(ctx, m.service(kind), createOptions)
 			if err != nil {
 				return err
 			}
@@ -58,7 +58,7 @@ func (v *verifier) prepare(ctx context.Context) error {
 	})
 }
 
-func (m *verifiedMember) service(kind plan.Kind) *corev1.Service {
+func (m *verifiedMember) service(kind plan.ServiceKind) *corev1.Service {
 	s := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: m.serviceName(kind)},
 		Spec: corev1.ServiceSpec{
@@ -75,12 +75,13 @@ func (m *verifiedMember) service(kind plan.Kind) *corev1.Service {
 	return s
 }
 
-// says is the reply of the Pod of a member.
-func (m *verifiedMember) says(namespace string) string { return namespace + " " + m.clusterID }
+// replyText is the reply of the Pod of a member.
+func (m *verifiedMember) replyText(namespace string) string { return namespace + " " + m.clusterID }
 
 // server is the Pod behind both Services of a member.
 func (m *verifiedMember) server(namespace string) *corev1.Pod {
-	p := m.pod("serve", "serve", "--address=$(POD_IPS)", fmt.Sprintf("--port=%d", podPort), "--say="+m.says(namespace))
+	p := m.pod("serve", "serve", "--address=$(POD_IPS)", fmt.Sprintf("--port=%d", podPort),
+		"--say="+m.replyText(namespace))
 	p.Labels = map[string]string{"app": podApp}
 	p.Spec.Hostname, p.Spec.Subdomain = m.host(), m.serviceName(plan.Headless)
 	p.Spec.Containers[0].Env = []corev1.EnvVar{{
@@ -121,7 +122,7 @@ func (m *verifiedMember) pod(name string, args ...string) *corev1.Pod {
 func (v *verifier) createPod(ctx context.Context, m *verifiedMember, p *corev1.Pod) error {
 	var fatal error
 	err := v.await(ctx, func(ctx context.Context) error {
-		_, err := m.Core.Pods(v.namespace).Create(ctx, p, created)
+		_, err := m.Core.Pods(v.namespace).Create(ctx, p, createOptions)
 		if err != nil && !strings.Contains(err.Error(), "error looking up service account") {
 			fatal, err = err, nil
 		}
@@ -136,7 +137,7 @@ func (v *verifier) awaitPods(ctx context.Context) error {
 		return nil
 	}
 	v.progress("waiting for a Pod in each member")
-	err := v.each(func(m *verifiedMember) error {
+	err := v.forEachMember(func(m *verifiedMember) error {
 		err := v.await(ctx, func(ctx context.Context) error {
 			p := read.One[corev1.Pod](ctx, m.Cluster, read.Pods, v.namespace, "serve")
 			switch {
@@ -152,9 +153,9 @@ func (v *verifier) awaitPods(ctx context.Context) error {
 		}
 		return ctx.Err()
 	})
-	v.eachPath(func(from, to *verifiedMember, kind plan.Kind) {
+	v.forEachPath(func(from, to *verifiedMember, kind plan.ServiceKind) {
 		if kind == plan.ClusterSetIP { // once for a pair
-			v.add(podCheck(from, to, cmp.Or(from.podFault, to.podFault)))
+			v.addChecks(podCheck(from, to, cmp.Or(from.podFault, to.podFault)))
 		}
 	})
 	return err

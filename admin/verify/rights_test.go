@@ -34,7 +34,7 @@ func TestVerifyNamesRights(t *testing.T) {
 	opened.clusterID = "east"
 	v := &verifier{options: o, namespace: "ns", members: []*verifiedMember{opened}}
 	_, image := opened.installedImage(t.Context(), "system")
-	_, imported := v.imported(t.Context(), opened, opened, plan.ClusterSetIP)
+	_, imported := v.importedAddresses(t.Context(), opened, opened, plan.ClusterSetIP)
 	_, endpoints := opened.endpoints(t.Context(), "ns", opened, plan.Headless)
 	_, cleaned := Clean(t.Context(), []Member{opened.Member}, o)
 	var left []string
@@ -43,13 +43,13 @@ func TestVerifyNamesRights(t *testing.T) {
 	for _, tt := range []struct{ name, got, verb, resource string }{
 		{"properties", properties.Error(), "get", "clusterproperties"},
 		{"image", grantedBy(image).Error(), "get", "deployments"},
-		{"export", opened.exported(t.Context(), "ns", plan.Headless).Error(), "get", "serviceexports"},
+		{"export", opened.checkExported(t.Context(), "ns", plan.Headless).Error(), "get", "serviceexports"},
 		{"import", imported.Error(), "get", "serviceimports"},
 		{"endpoints", endpoints.Error(), "list", "endpointslices"},
 		{"cleanup", cleaned.Error(), "get", "clusterproperties"},
 		{"what is left", strings.Join(left, "; "), "list", "serviceexports"},
 		{"what earlier runs left", grantedBy(listed).Error(), "list", "namespaces"},
-		{"prepare", grantedBy(v.prepare(t.Context())).Error(), "create", "namespaces"},
+		{"prepare", grantedBy(v.createObjects(t.Context())).Error(), "create", "namespaces"},
 	} {
 		if !regexp.MustCompile(tt.verb+`( resource)? "?`+tt.resource).MatchString(tt.got) || strings.Count(tt.got, grantsVerify) != 1 {
 			t.Errorf("%s: %q, want %s, %s and once %s", tt.name, tt.got, tt.verb, tt.resource, grantsVerify)

@@ -28,20 +28,22 @@ import (
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 )
 
-// export creates the ServiceExports and waits until each controller has exported them.
-func (v *verifier) export(ctx context.Context) error {
+// exportServices creates the ServiceExports and waits until each controller has exported them.
+func (v *verifier) exportServices(ctx context.Context) error {
 	v.progress("exporting Services in each member")
-	return v.each(func(m *verifiedMember) error {
+	return v.forEachMember(func(m *verifiedMember) error {
 		for _, kind := range kinds {
 			o := read.Object(mcsv1beta1.SchemeGroupVersion.WithKind("ServiceExport"), v.namespace, m.serviceName(kind))
-			if _, err := m.Client.Resource(read.ServiceExports).Namespace(v.namespace).Create(ctx, o, created); err != nil {
+			_, err := m.Client.Resource(read.ServiceExports).Namespace(v.namespace).Create(ctx, o, createOptions)
+			if err != nil {
 				return err
 			}
 		}
 		for _, kind := range kinds {
 			check := plan.Check{From: m.Name, Step: plan.Export, Kind: kind, Mark: plan.OK,
 				Evidence: m.serviceName(kind) + " is exported"}
-			if err := v.await(ctx, func(ctx context.Context) error { return m.exported(ctx, v.namespace, kind) }); err != nil {
+			err := v.await(ctx, func(ctx context.Context) error { return m.checkExported(ctx, v.namespace, kind) })
+			if err != nil {
 				check.Mark = plan.Failed
 				check.Code, check.Evidence = v.cause(ctx, m, m, kind,
 					plan.Outcome{Code: reason.ExportPending, Evidence: err.Error()})
@@ -49,7 +51,7 @@ func (v *verifier) export(ctx context.Context) error {
 			for _, to := range v.members {
 				if to != m {
 					check.To = to.Name
-					v.add(check)
+					v.addChecks(check)
 				}
 			}
 		}
@@ -57,7 +59,7 @@ func (v *verifier) export(ctx context.Context) error {
 	})
 }
 
-func (m *verifiedMember) exported(ctx context.Context, namespace string, kind plan.Kind) error {
+func (m *verifiedMember) checkExported(ctx context.Context, namespace string, kind plan.ServiceKind) error {
 	e := read.One[mcsv1beta1.ServiceExport](ctx, m.Cluster, read.ServiceExports, namespace, m.serviceName(kind))
 	if e.Value == nil {
 		return errors.New(cmp.Or(e.Why, "the ServiceExport was deleted"))
@@ -74,7 +76,7 @@ func (m *verifiedMember) exported(ctx context.Context, namespace string, kind pl
 }
 
 // cause is the result of clusterset explain in the member at, or else the observation.
-func (v *verifier) cause(ctx context.Context, at, from *verifiedMember, kind plan.Kind,
+func (v *verifier) cause(ctx context.Context, at, from *verifiedMember, kind plan.ServiceKind,
 	seen plan.Outcome) (reason.Code, string) {
 	o := explain.Defaults()
 	o.Name = fmt.Sprintf("%s.%s.svc.%s.", from.serviceName(kind), v.namespace, v.options.Zone)
@@ -96,14 +98,14 @@ func (v *verifier) awaitImports(ctx context.Context) error {
 			failed[v.pathOf(c)] = true
 		}
 	}
-	v.eachPath(func(from, to *verifiedMember, kind plan.Kind) {
+	v.forEachPath(func(from, to *verifiedMember, kind plan.ServiceKind) {
 		at := path{from.index, to.index, kind}
 		if failed[at] {
 			return
 		}
 		var want []string
 		err := v.await(ctx, func(ctx context.Context) (err error) {
-			want, err = v.imported(ctx, from, to, kind)
+			want, err = v.importedAddresses(ctx, from, to, kind)
 			return err
 		})
 		check := plan.Check{From: from.Name, To: to.Name, Step: plan.Import, Kind: kind, Mark: plan.OK,
@@ -113,7 +115,7 @@ func (v *verifier) awaitImports(ctx context.Context) error {
 			check.Code, check.Evidence = v.cause(ctx, to, from, kind,
 				plan.Outcome{Code: reason.ImportMissing, Evidence: err.Error()})
 		}
-		v.add(check)
+		v.addChecks(check)
 		if err == nil {
 			v.mu.Lock()
 			v.wants[at] = want
@@ -130,8 +132,9 @@ func (v *verifier) pathOf(c plan.Check) path {
 	return path{index(c.From), index(c.To), c.Kind}
 }
 
-// imported returns the addresses of an import, or its gaps.
-func (v *verifier) imported(ctx context.Context, from, to *verifiedMember, kind plan.Kind) ([]string, error) {
+// importedAddresses returns the addresses of an import, or its gaps.
+func (v *verifier) importedAddresses(ctx context.Context, from, to *verifiedMember,
+	kind plan.ServiceKind) ([]string, error) {
 	target := cause.Target{Namespace: v.namespace, Service: from.serviceName(kind)}
 	r := to.Import(ctx, target)
 	imp := r.Value.Object
@@ -169,7 +172,7 @@ func (v *verifier) imported(ctx context.Context, from, to *verifiedMember, kind 
 
 // endpoints returns the ready endpoints of a cluster that are imported.
 func (m *verifiedMember) endpoints(ctx context.Context, namespace string, from *verifiedMember,
-	kind plan.Kind) (addresses []string, err error) {
+	kind plan.ServiceKind) (addresses []string, err error) {
 	slices, _ := read.Many[discoveryv1.EndpointSlice](ctx, m.Cluster, read.EndpointSlices, namespace, metav1.ListOptions{
 		LabelSelector: mcsv1beta1.LabelServiceName + "=" + from.serviceName(kind) + "," + mcsv1beta1.LabelSourceCluster +
 			"=" + from.clusterID,
@@ -194,9 +197,9 @@ func familyOf(address string) corev1.IPFamily {
 	return corev1.IPv4Protocol
 }
 
-// ask asks for the names of the imports, and connects.
-func (v *verifier) ask(ctx context.Context) error {
-	return v.askAll(ctx, "ask", func(from, to *verifiedMember, kind plan.Kind) (all []plan.Question) {
+// askNames asks for the names of the imports, and connects.
+func (v *verifier) askNames(ctx context.Context) error {
+	return v.askAll(ctx, "ask", func(from, to *verifiedMember, kind plan.ServiceKind) (all []plan.Question) {
 		want, ok := v.wants[path{from.index, to.index, kind}]
 		q := v.question(from, kind)
 		switch {
@@ -212,7 +215,7 @@ func (v *verifier) ask(ctx context.Context) error {
 		}
 		for _, family := range []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol} {
 			if q.Want = ofFamily(want, family); len(q.Want) > 0 {
-				q.Family, q.Port, q.Says = string(family), podPort, from.says(v.namespace)
+				q.Family, q.Port, q.Says = string(family), podPort, from.replyText(v.namespace)
 				all = append(all, q)
 			}
 		}
@@ -230,7 +233,7 @@ func ofFamily(all []string, family corev1.IPFamily) (some []string) {
 }
 
 // question asks for the service or, if it is headless, for the host behind it.
-func (v *verifier) question(from *verifiedMember, kind plan.Kind) plan.Question {
+func (v *verifier) question(from *verifiedMember, kind plan.ServiceKind) plan.Question {
 	name := fmt.Sprintf("%s.%s.svc.%s.", from.serviceName(kind), v.namespace, v.options.Zone)
 	if kind == plan.Headless {
 		name = from.host() + "." + from.clusterID + "." + name
@@ -240,7 +243,7 @@ func (v *verifier) question(from *verifiedMember, kind plan.Kind) plan.Question 
 
 // askGone asks for the names of ended imports.
 func (v *verifier) askGone(ctx context.Context) error {
-	return v.askAll(ctx, "ask-gone", func(from, to *verifiedMember, kind plan.Kind) []plan.Question {
+	return v.askAll(ctx, "ask-gone", func(from, to *verifiedMember, kind plan.ServiceKind) []plan.Question {
 		at := path{from.index, to.index, kind}
 		if !v.resolved[at] {
 			return nil // replies of DNS would not be about the withdrawal
@@ -253,9 +256,9 @@ func (v *verifier) askGone(ctx context.Context) error {
 
 // askAll asks in each member, by a Pod of this name or from here.
 func (v *verifier) askAll(ctx context.Context, pod string,
-	questions func(from, to *verifiedMember, kind plan.Kind) []plan.Question) error {
+	questions func(from, to *verifiedMember, kind plan.ServiceKind) []plan.Question) error {
 	v.progress("asking DNS in each member")
-	return v.each(func(to *verifiedMember) error {
+	return v.forEachMember(func(to *verifiedMember) error {
 		var all []plan.Question
 		for _, from := range v.members {
 			for _, kind := range kinds {
@@ -282,10 +285,10 @@ func (v *verifier) askAll(ctx context.Context, pod string,
 		for i, q := range all {
 			if err != nil {
 				from := v.members[v.pathOf(plan.Check{From: q.From, To: to.Name}).from-1]
-				v.add(podCheck(from, to, to.Name+": "+grantedBy(err).Error()))
+				v.addChecks(podCheck(from, to, to.Name+": "+grantedBy(err).Error()))
 				continue
 			}
-			v.add(q.Checks(to.Name, answers[i])...)
+			v.addChecks(q.Checks(to.Name, answers[i])...)
 			if answers[i].DNS.Code == "" {
 				v.mu.Lock()
 				v.resolved[v.pathOf(plan.Check{From: q.From, To: to.Name, Kind: q.Kind})] = true
@@ -346,7 +349,7 @@ func (v *verifier) askInPod(ctx context.Context, m *verifiedMember, name string,
 // withdraw deletes all ServiceExports, and waits until the imports are gone.
 func (v *verifier) withdraw(ctx context.Context) error {
 	v.progress("withdrawing the exports")
-	return v.each(func(m *verifiedMember) error {
+	return v.forEachMember(func(m *verifiedMember) error {
 		if err := m.deleteExports(ctx, v.namespace); err != nil {
 			return err
 		}
@@ -372,7 +375,7 @@ func (m *verifiedMember) deleteExports(ctx context.Context, namespace string) er
 
 // awaitWithdrawal waits until the imports from a member are gone.
 func (v *verifier) awaitWithdrawal(ctx context.Context, exporter *verifiedMember) {
-	v.eachPath(func(from, to *verifiedMember, kind plan.Kind) {
+	v.forEachPath(func(from, to *verifiedMember, kind plan.ServiceKind) {
 		if from != exporter {
 			return
 		}
@@ -391,6 +394,6 @@ func (v *verifier) awaitWithdrawal(ctx context.Context, exporter *verifiedMember
 		if err != nil {
 			check.Mark, check.Code, check.Evidence = plan.Failed, reason.ImportNotWithdrawn, err.Error()
 		}
-		v.add(check)
+		v.addChecks(check)
 	})
 }

@@ -24,9 +24,9 @@ import (
 
 // A verifier is one call of [Run]. run takes these steps, each of which ends in all members before the next begins:
 //
-//	prepare ─► awaitPods ─► export ─► awaitImports ─► ask ─► unexport ─► awaitWithdrawal ─► askGone        clean, whatever happened
+//	createObjects ─► awaitPods ─► exportServices ─► awaitImports ─► askNames ─► withdraw ─► askGone        clean, whatever happened
 //
-// A step works on the members, or on the paths between them, at the same time (each, eachPath). It adds a
+// A step works on the members, or on the paths between them, at the same time (forEachMember, forEachPath). It adds a
 // [verify.Check] for each outcome and goes on: only an error of the API that makes further steps impossible ends run.
 // Package verify judges the checks, and those of plan that have no result count as not done.
 type verifier struct {
@@ -46,7 +46,7 @@ type verifier struct {
 // A path is the way of a kind of Service from a member to another one.
 type path struct {
 	from, to int
-	kind     plan.Kind
+	kind     plan.ServiceKind
 }
 
 // A verifiedMember is a member and its known state.
@@ -65,7 +65,7 @@ type verifiedMember struct {
 
 // serviceNames returns the names of the Services of a member. Each member exports Services of its own, so that an
 // import tells its owner.
-func (m *verifiedMember) serviceName(kind plan.Kind) string {
+func (m *verifiedMember) serviceName(kind plan.ServiceKind) string {
 	if kind == plan.Headless {
 		return fmt.Sprintf("peers-%d", m.index)
 	}
@@ -77,7 +77,7 @@ func (m *verifiedMember) host() string { return fmt.Sprintf("host-%d", m.index) 
 // namePrefix is what the names of namespaces of [Run] begin with.
 const namePrefix = "clusterset-verify-"
 
-var kinds = []plan.Kind{plan.ClusterSetIP, plan.Headless}
+var kinds = []plan.ServiceKind{plan.ClusterSetIP, plan.Headless}
 
 // newVerifier reads the members, and writes nothing.
 func newVerifier(ctx context.Context, clusters []Member, o Options) (*verifier, error) {
@@ -148,8 +148,8 @@ func (m *verifiedMember) installedImage(ctx context.Context, namespace string) (
 		"namespace %s has no Deployment of clusterset: want --image, with an image that has the program clusterset, or --no-pods", namespace)
 }
 
-// each calls do for all members at once, and returns all errors.
-func (v *verifier) each(do func(*verifiedMember) error) error {
+// forEachMember calls do for all members at once, and returns all errors.
+func (v *verifier) forEachMember(do func(*verifiedMember) error) error {
 	errs := make([]error, len(v.members))
 	var all []func()
 	for i, m := range v.members {
@@ -163,11 +163,11 @@ func (v *verifier) each(do func(*verifiedMember) error) error {
 	return errors.Join(errs...)
 }
 
-// longest is how long a run takes at most.
-func (v *verifier) longest() time.Duration { return phases * v.options.Timeout }
+// maxDuration is how long a run takes at most.
+func (v *verifier) maxDuration() time.Duration { return phases * v.options.Timeout }
 
-// eachPath calls do for each way from a member to another one, all at once.
-func (v *verifier) eachPath(do func(from, to *verifiedMember, kind plan.Kind)) {
+// forEachPath calls do for each way from a member to another one, all at once.
+func (v *verifier) forEachPath(do func(from, to *verifiedMember, kind plan.ServiceKind)) {
 	var all []func()
 	for _, from := range v.members {
 		for _, to := range v.members {
@@ -187,7 +187,7 @@ func (v *verifier) progress(what string) {
 	v.options.Progress(what)
 }
 
-func (v *verifier) add(all ...plan.Check) {
+func (v *verifier) addChecks(all ...plan.Check) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.results = append(v.results, all...)
@@ -209,5 +209,5 @@ const grantsVerify = "deploy/verify/verify.yaml"
 
 // grantedBy completes the error about a missing right with who grants it.
 func grantedBy(err error) error {
-	return read.Granted(err, grantsVerify+" has that right")
+	return read.WithGrant(err, grantsVerify+" has that right")
 }

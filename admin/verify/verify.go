@@ -18,7 +18,7 @@ func Run(ctx context.Context, clusters []Member, o Options) (report plan.Report,
 	}
 	report.Namespace = v.namespace
 	defer func() { report.Left = append(report.Left, v.clean(ctx)...) }()
-	run, cancel := context.WithTimeout(ctx, v.longest())
+	run, cancel := context.WithTimeout(ctx, v.maxDuration())
 	defer cancel()
 	err = v.run(run)
 	report.Checks = plan.Fill(v.plan, v.results)
@@ -39,7 +39,7 @@ func (v *verifier) run(ctx context.Context) error {
 	}
 	v.progress("creating namespace " + v.namespace + " in each member")
 	for _, step := range []func(context.Context) error{
-		v.prepare, v.awaitPods, v.export, v.awaitImports, v.ask, v.withdraw, v.askGone,
+		v.createObjects, v.awaitPods, v.exportServices, v.awaitImports, v.askNames, v.withdraw, v.askGone,
 	} {
 		if err := step(ctx); err != nil {
 			return err

@@ -22,31 +22,33 @@ func checksum(text string) string {
 	return hex.EncodeToString(sum[:6])
 }
 
-func mark(content string) string { return beginMark + checksum(content) + "\n" + content + endMark }
+func markedBlock(content string) string {
+	return beginMark + checksum(content) + "\n" + content + endMark
+}
 
-// A marked text is a Corefile, divided at the marks.
-type marked struct {
+// A markedText is a Corefile, divided at the marks.
+type markedText struct {
 	found         bool
 	intact        bool   // the block is as it was written
 	before, after string // the text around it, which is the whole text if there is no block
 	content       string // the lines between the marks
 }
 
-// cut divides a text. A mark without the other is an error.
-func cut(text string) (marked, error) {
+// cutBlock divides a text. A mark without the other is an error.
+func cutBlock(text string) (markedText, error) {
 	begin := strings.Index("\n"+text, "\n"+beginMark)
 	if begin < 0 {
 		if strings.Contains(text, strings.TrimSpace(endMark)) {
-			return marked{}, fmt.Errorf("it has the line %q without the line that begins the block", strings.TrimSpace(endMark))
+			return markedText{}, fmt.Errorf("it has the line %q without the line that begins the block", strings.TrimSpace(endMark))
 		}
-		return marked{after: text}, nil
+		return markedText{after: text}, nil
 	}
 	first, rest, _ := strings.Cut(text[begin:], "\n")
 	at := strings.Index("\n"+rest, "\n"+endMark)
 	if at < 0 {
-		return marked{}, fmt.Errorf("it has the line %q without the line %q", first, strings.TrimSpace(endMark))
+		return markedText{}, fmt.Errorf("it has the line %q without the line %q", first, strings.TrimSpace(endMark))
 	}
-	m := marked{found: true, before: text[:begin], content: rest[:at], after: rest[at+len(endMark):]}
+	m := markedText{found: true, before: text[:begin], content: rest[:at], after: rest[at+len(endMark):]}
 	m.intact = strings.TrimPrefix(first, beginMark) == checksum(m.content)
 	return m, nil
 }

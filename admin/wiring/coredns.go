@@ -42,36 +42,36 @@ func (o Objects) corefileOf(w workload, c *corev1.Container, paths []string) (fi
 func (r *Resolver) coreDNS(f file, w Desired) {
 	r.Evidence = append(r.Evidence, fmt.Sprintf("%s reads its Corefile from %s", f.work, f.place))
 	standard := w.standardBlock(f.options)
-	m, err := cut(f.text())
+	m, err := cutBlock(f.text())
 	if err != nil {
-		r.unclear(fmt.Sprintf("%s is not understood: %v", f.place, err), standard)
+		r.setUnclear(fmt.Sprintf("%s is not understood: %v", f.place, err), standard)
 		return
 	}
 	c, err := parseCorefile(m.before + m.after)
 	if err != nil {
-		r.unclear(fmt.Sprintf("%s is not understood: %v", f.place, err), standard)
+		r.setUnclear(fmt.Sprintf("%s is not understood: %v", f.place, err), standard)
 		return
 	}
 	r.Restart = f.subPath || !c.has("reload")
 	at := c.listeners()
-	custom := r.imported(f, &c, w)
+	custom := r.readImports(f, &c, w)
 	taken := c.serving(w)
 	if taken.what == "" {
-		defer r.noteUnread(c.unread(f, w))
+		defer r.noteUnread(c.unreadParts(f, w))
 	}
 	if custom != nil && !m.found {
 		r.Kind, f.place = Custom, *custom
-		if m, err = cut(f.text()); taken.what == "" && (err != nil || m.before+m.after != "") {
-			r.manual(fmt.Sprintf("%s has a text that is not ours", f.place), standard)
+		if m, err = cutBlock(f.text()); taken.what == "" && (err != nil || m.before+m.after != "") {
+			r.setManual(fmt.Sprintf("%s has a text that is not ours", f.place), standard)
 			return
 		}
 	}
 	if len(at) == 0 && taken.what == "" {
-		r.manual(fmt.Sprintf("%s has no server block for the root zone, and none with kubernetes", f.place), standard)
+		r.setManual(fmt.Sprintf("%s has no server block for the root zone, and none with kubernetes", f.place), standard)
 		return
 	}
 	if m.found {
-		r.ours(f.place, m, w, w.block(at, f.options))
+		r.compareBlock(f.place, m, w, w.block(at, f.options))
 		if taken.what != "" {
 			r.Warnings = append(r.Warnings, taken.what+", beside our block")
 			if r.Route == RouteNone { // our block is for another zone
@@ -81,7 +81,7 @@ func (r *Resolver) coreDNS(f file, w Desired) {
 		return
 	}
 	if taken.what != "" {
-		r.takenBy(taken)
+		r.setTaken(taken)
 		return
 	}
 	if why := f.obstacle(); why != "" {
@@ -94,7 +94,7 @@ func (r *Resolver) coreDNS(f file, w Desired) {
 			"%s also writes %s: its next update may revert the edit, unless its configuration has the block, too", by, f.place))
 	}
 	if w.writable() {
-		r.Apply = f.set(mark(w.block(at, f.options)) + f.text())
+		r.Apply = f.set(markedBlock(w.block(at, f.options)) + f.text())
 	}
 }
 
@@ -104,16 +104,16 @@ func (r *Resolver) cannotEdit(why string, f file, c corefile, w Desired) {
 		strings.Contains(chart, "coredns") {
 		r.Kind = Helm
 		r.Evidence = append(r.Evidence, "it is of the Helm chart "+chart)
-		r.manual(fmt.Sprintf("%s: upgrade its release %s with these values", why,
+		r.setManual(fmt.Sprintf("%s: upgrade its release %s with these values", why,
 			cmp.Or(f.configMap.GetAnnotations()["meta.helm.sh/release-name"],
 				f.configMap.GetLabels()["app.kubernetes.io/instance"])), c.values(w, f.options))
 		return
 	}
-	r.manual(why, w.block(c.listeners(), f.options))
+	r.setManual(why, w.block(c.listeners(), f.options))
 }
 
-// ours compares our block with the one that is wanted.
-func (r *Resolver) ours(p place, m marked, w Desired, want string) {
+// compareBlock compares our block with the one that is wanted.
+func (r *Resolver) compareBlock(p place, m markedText, w Desired, want string) {
 	r.Evidence = append(r.Evidence, p.String()+" has our block")
 	inside, err := parseCorefile(m.content)
 	found := inside.serving(w)
@@ -128,7 +128,7 @@ func (r *Resolver) ours(p place, m marked, w Desired, want string) {
 	}
 	if r.Edited = !m.intact; r.Edited {
 		found.what = "our block in " + p.String() + " was changed by hand"
-		if r.takenBy(found); route == RouteUnknown || route == RouteNone {
+		if r.setTaken(found); route == RouteUnknown || route == RouteNone {
 			r.Route = route
 		}
 		return
@@ -142,7 +142,7 @@ func (r *Resolver) ours(p place, m marked, w Desired, want string) {
 		return
 	}
 	if r.State = Outdated; w.writable() {
-		r.Apply = p.set(m.before + mark(want) + m.after)
+		r.Apply = p.set(m.before + markedBlock(want) + m.after)
 	}
 }
 
@@ -154,12 +154,12 @@ func (r *Resolver) noteUnread(unread []string) {
 	}
 }
 
-// unread returns what of a Corefile is not looked at and may have the zone: imports and snippets in server blocks, and
-// a zone above.
-func (c corefile) unread(f file, w Desired) (all []string) {
+// unreadParts returns what of a Corefile is not looked at and may have the zone: imports and snippets in server blocks,
+// and a zone above.
+func (c corefile) unreadParts(f file, w Desired) (all []string) {
 	all = c.skipped
 	for _, s := range c.snippets {
-		if s.mentions(w.Zone) {
+		if s.mentionsZone(w.Zone) {
 			all = append(all, fmt.Sprintf("the snippet %s mentions the zone (line %d)", s.words[0], s.line))
 		}
 	}
@@ -175,7 +175,7 @@ func (c corefile) unread(f file, w Desired) (all []string) {
 				continue
 			}
 			texts, ok := f.imports(d.words[1])
-			if !ok || slices.ContainsFunc(texts, func(text string) bool { return mentions(text, w.Zone) }) {
+			if !ok || slices.ContainsFunc(texts, func(text string) bool { return mentionsZone(text, w.Zone) }) {
 				all = append(all, fmt.Sprintf("what line %d imports may have the zone, and was not read", d.line))
 			}
 		}
@@ -183,11 +183,11 @@ func (c corefile) unread(f file, w Desired) (all []string) {
 	return all
 }
 
-func mentions(text, zone string) bool { return strings.Contains(strings.ToLower(text), zone) }
+func mentionsZone(text, zone string) bool { return strings.Contains(strings.ToLower(text), zone) }
 
-func (d directive) mentions(zone string) bool {
-	return slices.ContainsFunc(d.words, func(word string) bool { return mentions(word, zone) }) ||
-		slices.ContainsFunc(d.body, func(inner directive) bool { return inner.mentions(zone) })
+func (d directive) mentionsZone(zone string) bool {
+	return slices.ContainsFunc(d.words, func(word string) bool { return mentionsZone(word, zone) }) ||
+		slices.ContainsFunc(d.body, func(inner directive) bool { return inner.mentionsZone(zone) })
 }
 
 // imports returns the texts that a pattern of an import names, which is known if they come from a ConfigMap.
@@ -220,9 +220,9 @@ func (f file) absolute(name string) string {
 	return path.Join(path.Dir(f.path), name)
 }
 
-// imported reads what the Corefile imports outside of its blocks into c. It returns the place of a block of ours, if
+// readImports reads what the Corefile imports outside of its blocks into c. It returns the place of a block of ours, if
 // the ConfigMap that a pattern names is made for such.
-func (r *Resolver) imported(f file, c *corefile, w Desired) *place {
+func (r *Resolver) readImports(f file, c *corefile, w Desired) *place {
 	var custom *place
 	for _, pattern := range c.imports {
 		s, ok := f.work.file(f.container, f.absolute(pattern))
@@ -241,13 +241,13 @@ func (r *Resolver) imported(f file, c *corefile, w Desired) *place {
 		data := matching(p.configMap, s.key)
 		for _, key := range slices.Sorted(maps.Keys(data)) {
 			var more corefile
-			m, err := cut(data[key])
+			m, err := cutBlock(data[key])
 			if err == nil {
 				more, err = parseCorefile(m.before + m.after)
 			}
 			if err != nil {
 				text := fmt.Sprintf("ConfigMap %s, key %s is not understood: %v", s.configMap, key, err)
-				if mentions(data[key], w.Zone) {
+				if mentionsZone(data[key], w.Zone) {
 					c.skipped = append(c.skipped, text)
 				} else {
 					r.Warnings = append(r.Warnings, text)

@@ -11,7 +11,7 @@ const context = 3
 // Diff prints the edit as a unified diff with one hunk; all edits of this package change one place.
 func (e *Edit) Diff() string {
 	name := fmt.Sprintf("%s/%s %s", strings.ToLower(e.Object().GetKind()), e.Object().GetName(), e.Field)
-	before, after := split(e.Old), split(e.New)
+	before, after := splitLines(e.Old), splitLines(e.New)
 	head := 0
 	for head < len(before) && head < len(after) && before[head] == after[head] {
 		head++
@@ -23,7 +23,7 @@ func (e *Edit) Diff() string {
 	from, shown := max(0, head-context), min(tail, context)
 	var b strings.Builder
 	fmt.Fprintf(&b, "--- %s\n+++ %s\n", name, name)
-	fmt.Fprintf(&b, "@@ -%s +%s @@\n", span(from, len(before)-tail+shown), span(from, len(after)-tail+shown))
+	fmt.Fprintf(&b, "@@ -%s +%s @@\n", hunkRange(from, len(before)-tail+shown), hunkRange(from, len(after)-tail+shown))
 	write := func(sign string, lines []string) {
 		for _, line := range lines {
 			b.WriteString(sign + line)
@@ -39,8 +39,8 @@ func (e *Edit) Diff() string {
 	return b.String()
 }
 
-// split returns the lines of a text, each with the newline that it has.
-func split(text string) []string {
+// splitLines returns the lines of a text, each with the newline that it has.
+func splitLines(text string) []string {
 	lines := strings.SplitAfter(text, "\n")
 	if lines[len(lines)-1] == "" {
 		lines = lines[:len(lines)-1]
@@ -48,8 +48,8 @@ func split(text string) []string {
 	return lines
 }
 
-// span prints the lines of a hunk, which are counted from 1; an empty hunk is named by the line before it.
-func span(from, to int) string {
+// hunkRange prints the lines of a hunk, which are counted from 1; an empty hunk is named by the line before it.
+func hunkRange(from, to int) string {
 	if from == to {
 		return fmt.Sprintf("%d,0", from)
 	}

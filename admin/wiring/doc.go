@@ -123,12 +123,12 @@ func (r *Resolver) Name() string {
 	return cmp.Or(r.Workload, "the DNS server of the cluster")
 }
 
-// manual is for a resolver that has nothing for the zone, and unclear for one that is not fully known.
-func (r *Resolver) manual(reason, paste string) {
+// setManual is for a resolver that has nothing for the zone, and setUnclear for one that is not fully known.
+func (r *Resolver) setManual(reason, paste string) {
 	r.State, r.Route, r.Reason, r.Paste = Manual, RouteNone, reason, paste
 }
 
-func (r *Resolver) unclear(reason, paste string) {
+func (r *Resolver) setUnclear(reason, paste string) {
 	r.State, r.Route, r.Reason, r.Paste = Manual, RouteUnknown, reason, paste
 }
 

@@ -31,15 +31,15 @@ func (o Objects) clusterDNS(w Desired) Resolver {
 	r := Resolver{Kind: Unknown}
 	service := o.dnsService()
 	if service == nil {
-		r.unclear("there is no Service of a DNS server in its namespace", w.standardBlock(options{}))
+		r.setUnclear("there is no Service of a DNS server in its namespace", w.standardBlock(options{}))
 		return r
 	}
 	r.Addresses = service.Spec.ClusterIPs
 	r.Evidence = append(r.Evidence, fmt.Sprintf("Service %s has the address %s", service.Name,
 		strings.Join(r.Addresses, ", ")))
-	work := o.behind(service)
+	work := o.workloadBehind(service)
 	if work == nil {
-		r.unclear("there is no Deployment or DaemonSet with the Pods of Service "+service.Name,
+		r.setUnclear("there is no Deployment or DaemonSet with the Pods of Service "+service.Name,
 			w.standardBlock(options{}))
 		return r
 	}
@@ -66,7 +66,7 @@ func (o Objects) clusterDNS(w Desired) Resolver {
 			return r
 		}
 	}
-	r.unclear(fmt.Sprintf("no container of %s has a Corefile from a ConfigMap, or is that of kube-dns", work),
+	r.setUnclear(fmt.Sprintf("no container of %s has a Corefile from a ConfigMap, or is that of kube-dns", work),
 		w.standardBlock(options{}))
 	return r
 }
@@ -129,7 +129,7 @@ func (o Objects) nodeLocal(d workload, c *corev1.Container, w Desired) Resolver 
 	base, _ := argument(c, "basecorefile")
 	f, ok := o.corefileOf(d, c, []string{cmp.Or(base, "/etc/coredns/Corefile.base")})
 	if !ok {
-		r.unclear("it mounts neither ConfigMap kube-dns nor a base Corefile from a ConfigMap",
+		r.setUnclear("it mounts neither ConfigMap kube-dns nor a base Corefile from a ConfigMap",
 			w.standardBlock(options{}))
 		return r
 	}

@@ -34,7 +34,7 @@ func (o Objects) Kubelet() (k Kubelet) {
 		return Kubelet{}
 	}
 	k.Addresses = config.ClusterDNS
-	served := o.served()
+	served := o.servedAddresses()
 	for _, a := range k.Addresses {
 		if !slices.Contains(served, a) {
 			k.Unknown = append(k.Unknown, a)
@@ -43,9 +43,9 @@ func (o Objects) Kubelet() (k Kubelet) {
 	return k
 }
 
-// served returns the addresses of all DNS servers: those of Services with port 53, and those at which node caches
-// listen.
-func (o Objects) served() (all []string) {
+// servedAddresses returns the addresses of all DNS servers: those of Services with port 53, and those at which node
+// caches listen.
+func (o Objects) servedAddresses() (all []string) {
 	for i := range o.Services {
 		s := &o.Services[i].Spec
 		if slices.ContainsFunc(s.Ports, func(p corev1.ServicePort) bool { return p.Port == 53 }) {

@@ -27,7 +27,7 @@ func findOpenShift(o *unstructured.Unstructured, w Desired) Resolver {
 	}
 	servers, _, err := unstructured.NestedSlice(o.Object, "spec", "servers")
 	if err != nil {
-		r.unclear("spec.servers of dns.operator.openshift.io/default is not a list", serverText(w))
+		r.setUnclear("spec.servers of dns.operator.openshift.io/default is not a list", serverText(w))
 		return r
 	}
 	var others []any
@@ -41,7 +41,7 @@ func findOpenShift(o *unstructured.Unstructured, w Desired) Resolver {
 			continue
 		}
 		if others = append(others, s); slices.ContainsFunc(zones, func(z string) bool { return sameName(z, w.Zone) }) {
-			r.takenBy(serving{
+			r.setTaken(serving{
 				what:   fmt.Sprintf("its server %v forwards the zone to %s", server["name"], strings.Join(to, ", ")),
 				wanted: sameAddresses(to, w),
 			})

@@ -76,8 +76,8 @@ func (w Desired) route(zone bool, to []string) Route {
 	return RouteElsewhere
 }
 
-// takenBy sets the state for a zone that is served or forwarded already.
-func (r *Resolver) takenBy(s serving) {
+// setTaken sets the state for a zone that is served or forwarded already.
+func (r *Resolver) setTaken(s serving) {
 	r.InProcess, r.Route = s.here, RouteOther
 	if s.wanted {
 		r.State, r.Route = Wired, RouteWanted

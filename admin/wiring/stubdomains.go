@@ -26,7 +26,7 @@ func (r *Resolver) stubDomains(p place, w Desired) {
 	domains := map[string][]string{}
 	if text := p.text(); strings.TrimSpace(text) != "" {
 		if err := json.Unmarshal([]byte(text), &domains); err != nil || domains == nil {
-			r.unclear(fmt.Sprintf("%s is not understood: want a JSON object of lists", p), w.stubText(nil, ""))
+			r.setUnclear(fmt.Sprintf("%s is not understood: want a JSON object of lists", p), w.stubText(nil, ""))
 			return
 		}
 	}
@@ -49,14 +49,14 @@ func (r *Resolver) stubDomains(p place, w Desired) {
 		domains = kept
 	}
 	if to, ok := domains[w.Zone]; ok {
-		r.takenBy(serving{
+		r.setTaken(serving{
 			what:   fmt.Sprintf("the stub domain %s with %s is not managed by clusterset", w.Zone, strings.Join(to, ", ")),
 			wanted: sameAddresses(to, w),
 		})
 		return
 	}
 	if why := p.obstacle(); why != "" && r.Undo == nil {
-		r.manual(why, w.stubText(domains, base))
+		r.setManual(why, w.stubText(domains, base))
 		return
 	}
 	if r.State != Outdated {

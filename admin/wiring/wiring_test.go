@@ -287,7 +287,7 @@ func TestCorefiles(t *testing.T) {
 		{name: "byte order mark", text: "\ufeff" + standard, state: Manual, want: "byte order mark"},
 		{name: "only a zone", text: "example.org:53 {\n file db\n}", state: Manual,
 			want: "has no server block for the root zone", route: RouteNone},
-		{name: "half a mark", text: strings.TrimSuffix(mark("x\n"), endMark) + standard, state: Manual,
+		{name: "half a mark", text: strings.TrimSuffix(markedBlock("x\n"), endMark) + standard, state: Manual,
 			want: "without the line"},
 		{name: "the other half", text: standard + endMark, state: Manual, want: "without the line that begins the block"},
 		{name: "import that is not known", text: standard + "import /zones/*\n", state: Missing,

@@ -32,8 +32,8 @@ func (o Objects) workloads() []workload {
 	return all
 }
 
-// behind returns the workload with the Pods that a Service selects, or nil.
-func (o Objects) behind(s *corev1.Service) *workload {
+// workloadBehind returns the workload with the Pods that a Service selects, or nil.
+func (o Objects) workloadBehind(s *corev1.Service) *workload {
 	if len(s.Spec.Selector) == 0 {
 		return nil
 	}
@@ -74,7 +74,7 @@ func (w workload) file(c *corev1.Container, name string) (source, bool) {
 			continue
 		}
 		for i := range w.pod.Spec.Volumes {
-			if v := &w.pod.Spec.Volumes[i]; v.Name == m.Name && s.from(v) {
+			if v := &w.pod.Spec.Volumes[i]; v.Name == m.Name && s.findConfigMap(v) {
 				return s, true
 			}
 		}
@@ -82,8 +82,8 @@ func (w workload) file(c *corev1.Container, name string) (source, bool) {
 	return source{}, false
 }
 
-// from finds the ConfigMap of a volume in which the file is, and reports whether there is one.
-func (s *source) from(v *corev1.Volume) bool {
+// findConfigMap finds the ConfigMap of a volume in which the file is, and reports whether there is one.
+func (s *source) findConfigMap(v *corev1.Volume) bool {
 	take := func(name string, items []corev1.KeyToPath) bool {
 		s.configMap = name
 		if len(items) == 0 {

@@ -69,7 +69,7 @@ func (c *Writer) Apply(ctx context.Context, desired *unstructured.Unstructured,
 	switch {
 	case before == nil:
 		c.reportDiff(desired, Created, note, c.diff(nil, after))
-	case equal(before, after):
+	case isEqual(before, after):
 		c.Report(desired, Unchanged, note)
 	default:
 		c.reportDiff(desired, Updated, note, c.diff(before, after))
@@ -97,7 +97,7 @@ func (c *Writer) Send(ctx context.Context, desired, before *unstructured.Unstruc
 		}
 		return desired, nil
 	}
-	options := metav1.ApplyOptions{FieldManager: wellknown.ManagerJoin, Force: true, DryRun: c.Options.DryRun.Sent()}
+	options := metav1.ApplyOptions{FieldManager: wellknown.ManagerJoin, Force: true, DryRun: c.Options.DryRun.Field()}
 	var after *unstructured.Unstructured
 	err := c.retryPolicies(ctx, func() (err error) {
 		after, err = c.Resource(desired).Apply(ctx, desired.GetName(), desired, options)
@@ -163,7 +163,7 @@ func (c *Writer) TryDelete(ctx context.Context, o *unstructured.Unstructured) er
 		return nil
 	}
 	uid := o.GetUID()
-	options := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}, DryRun: c.Options.DryRun.Sent()}
+	options := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}, DryRun: c.Options.DryRun.Field()}
 	err := c.retryPolicies(ctx, func() error { return c.Resource(o).Delete(ctx, o.GetName(), options) })
 	if apierrors.IsNotFound(err) && o.GetNamespace() != "" && c.Options.DryRun == DryRunNone {
 		if left, findErr := c.Find(ctx, o); findErr != nil || left != nil && left.GetUID() == uid {
@@ -192,7 +192,7 @@ func (c *Writer) DeleteAll(ctx context.Context, of *unstructured.Unstructured) e
 		return fmt.Errorf("%s: list %s: %w", c.Role, read.Describe(of), err)
 	}
 	if c.Options.DryRun != DryRunClient {
-		options := metav1.DeleteOptions{DryRun: c.Options.DryRun.Sent()}
+		options := metav1.DeleteOptions{DryRun: c.Options.DryRun.Field()}
 		if err := c.Resource(of).DeleteCollection(ctx, options, metav1.ListOptions{}); err != nil {
 			return fmt.Errorf("%s: delete all %s: %w", c.Role, read.Describe(of), err)
 		}
@@ -244,8 +244,8 @@ func (c *Writer) diff(before, after *unstructured.Unstructured) string {
 	return e.Diff()
 }
 
-// equal compares two states of one object without the fields that the server sets on every write.
-func equal(a, b *unstructured.Unstructured) bool {
+// isEqual compares two states of one object without the fields that the server sets on every write.
+func isEqual(a, b *unstructured.Unstructured) bool {
 	return reflect.DeepEqual(content(a), content(b))
 }
 

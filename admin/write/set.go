@@ -53,7 +53,7 @@ func (c *Writer) InstallCRDs(ctx context.Context, crds []*unstructured.Unstructu
 	}
 	for _, d := range crds {
 		err := c.Options.WaitUntil(ctx, "the API server serves CRD "+d.GetName(),
-			func(ctx context.Context) (bool, error) { return c.serves(ctx, d) })
+			func(ctx context.Context) (bool, error) { return c.servesCRD(ctx, d) })
 		if err != nil {
 			return fmt.Errorf("%s: %w", c.Role, err)
 		}
@@ -61,8 +61,8 @@ func (c *Writer) InstallCRDs(ctx context.Context, crds []*unstructured.Unstructu
 	return nil
 }
 
-// serves reports whether objects of every served version of a CRD can be read.
-func (c *Writer) serves(ctx context.Context, definition *unstructured.Unstructured) (bool, error) {
+// servesCRD reports whether objects of every served version of a CRD can be read.
+func (c *Writer) servesCRD(ctx context.Context, definition *unstructured.Unstructured) (bool, error) {
 	existing, err := c.Find(ctx, definition)
 	if err != nil || existing == nil || !isEstablished(existing) {
 		return false, err

@@ -24,8 +24,8 @@ const (
 	DryRunServer DryRun = "server" // the API server validates each write and discards it
 )
 
-// Sent returns the field of the request for a dry run of the API server.
-func (d DryRun) Sent() []string {
+// Field returns the field DryRun of a request for a dry run of the API server.
+func (d DryRun) Field() []string {
 	if d == DryRunServer {
 		return []string{metav1.DryRunAll}
 	}
@@ -105,7 +105,7 @@ func (o Options) WaitFor(ctx context.Context, timeout time.Duration, what string
 	began, reported := time.Now(), false
 	err := wait.PollUntilContextTimeout(ctx, pollInterval, timeout, true, func(ctx context.Context) (bool, error) {
 		ok, err := done(ctx)
-		if errors.Is(err, context.DeadlineExceeded) || err != nil && expired(ctx) {
+		if errors.Is(err, context.DeadlineExceeded) || err != nil && isPastDeadline(ctx) {
 			return false, nil // one request timed out; the next may succeed
 		}
 		if !ok && err == nil && !reported && o.Progress != nil && time.Since(began) > progressAfter {
@@ -123,8 +123,9 @@ func (o Options) WaitFor(ctx context.Context, timeout time.Duration, what string
 	return err
 }
 
-// expired reports whether the deadline of ctx has passed. The rate limiter of client-go then has an error of its own.
-func expired(ctx context.Context) bool {
+// isPastDeadline reports whether the deadline of ctx has passed. The rate limiter of client-go then has an error of its
+// own.
+func isPastDeadline(ctx context.Context) bool {
 	deadline, ok := ctx.Deadline()
 	return ok && !time.Now().Before(deadline)
 }

@@ -11,7 +11,7 @@ import (
 
 func newBroker(f *factory) *cobra.Command {
 	c := &cobra.Command{
-		Use: "broker", Short: "Prepare or uninstall a broker, or remove a member from it", Args: cobra.NoArgs, RunE: help,
+		Use: "broker", Short: "Prepare or uninstall a broker, or remove a member from it", Args: cobra.NoArgs, RunE: showHelp,
 	}
 	c.AddCommand(newBrokerInit(f), newBrokerRemove(f), newBrokerUninstall(f))
 	return c
@@ -49,7 +49,7 @@ other ones. Clusters that are members already do not change.`,
 			return err
 		}
 		if err := join.Init(c.Context(), config, o); err != nil {
-			return out.partial(err)
+			return out.withPartialNote(err)
 		}
 		return out.finish(
 			nil, nil,
@@ -61,7 +61,7 @@ other ones. Clusters that are members already do not change.`,
 func newBrokerRemove(f *factory) *cobra.Command {
 	var o join.LeaveOptions
 	c := &cobra.Command{
-		Use: "remove ID", Short: "Remove a member whose cluster no longer exists", Args: oneID,
+		Use: "remove ID", Short: "Remove a member whose cluster no longer exists", Args: requireID,
 		Long: `Remove from the broker a member whose cluster no longer exists, or should no longer be a member. Its exports disappear
 from all other members, and its cluster ID becomes free. A cluster that still runs ends its imports; to clean it up,
 too, run "clusterset leave" there.
@@ -86,7 +86,7 @@ The command fails if the member renewed its heartbeat less than its TTL ago (at 
 		}
 		result, err := join.Remove(c.Context(), config, args[0], o)
 		if err != nil {
-			return out.partial(err)
+			return out.withPartialNote(err)
 		}
 		return out.finish(result, result.Warnings, fmt.Sprintf("%s is no longer a member, and its cluster id is free.\n"+
 			"If the cluster comes back, run this with it: clusterset leave --force", args[0]))
@@ -94,8 +94,8 @@ The command fails if the member renewed its heartbeat less than its TTL ago (at 
 	return c
 }
 
-// oneID accepts one cluster id as the only argument.
-func oneID(c *cobra.Command, args []string) error {
+// requireID accepts one cluster id as the only argument.
+func requireID(c *cobra.Command, args []string) error {
 	if len(args) != 1 {
 		return fmt.Errorf("%s: %d arguments: want ID, the cluster id of one member", c.Name(), len(args))
 	}

@@ -14,7 +14,7 @@ import (
 
 func newDNS(f *factory) *cobra.Command {
 	c := &cobra.Command{
-		Use: "dns", Short: "Make the DNS server of a cluster forward clusterset.local", Args: cobra.NoArgs, RunE: help,
+		Use: "dns", Short: "Make the DNS server of a cluster forward clusterset.local", Args: cobra.NoArgs, RunE: showHelp,
 		Long: `Make the DNS server of a cluster forward the zone clusterset.local to the DNS server of the clusterset.
 
 The commands find out which DNS server the cluster has, and change only what they have written themselves. If something
@@ -237,7 +237,7 @@ Exit codes: 0, the zone is forwarded; 1, the command failed; 2, something is lef
 		}
 		state, err := dns.Apply(c.Context(), member, d.options)
 		if err != nil {
-			return out.partial(err)
+			return out.withPartialNote(err)
 		}
 		return d.finish(out, &state, afterDNSApply(&state, len(out.steps) > 0))
 	}
@@ -303,7 +303,7 @@ stay. If they have changed what clusterset had written, it is left alone, with e
 		}
 		state, err := dns.Undo(c.Context(), member, d.options)
 		if err != nil {
-			return out.partial(err)
+			return out.withPartialNote(err)
 		}
 		next := "The cluster's DNS server is configured as it was before."
 		if len(out.steps) == 0 {

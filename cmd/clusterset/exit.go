@@ -19,5 +19,5 @@ a change to make, work to do by hand, or what could not be read.`
 // errProblems makes run return exitProblems. The problems are printed already.
 var errProblems = errors.New("the clusterset has problems")
 
-// help runs a command that only groups other commands. Cobra rejects an unknown subcommand before that.
-func help(c *cobra.Command, _ []string) error { return c.Help() }
+// showHelp runs a command that only groups other commands. Cobra rejects an unknown subcommand before that.
+func showHelp(c *cobra.Command, _ []string) error { return c.Help() }

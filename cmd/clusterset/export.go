@@ -24,7 +24,7 @@ import (
 func newExport(f *factory) *cobra.Command {
 	e := &exportCommand{output: &output{factory: f}}
 	c := &cobra.Command{
-		Use: "export SERVICE...", Short: "Export services to all members of the clusterset", Args: services,
+		Use: "export SERVICE...", Short: "Export services to all members of the clusterset", Args: requireServices,
 		Long: `Export services to all members of the clusterset: create a ServiceExport for each, and wait until the controller has
 written it to the broker. To change or remove labels and annotations, run the command again.
 
@@ -140,14 +140,14 @@ func (e *exportCommand) export(ctx context.Context, name string) error {
 	r := e.client.Resource(read.ServiceExports).Namespace(e.namespace)
 	before, err := r.Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		before, err = nil, e.missing(ctx, err)
+		before, err = nil, e.missingError(ctx, err)
 	}
 	if err != nil {
 		return err
 	}
-	same := before != nil && e.covered(before)
+	same := before != nil && e.coversFlags(before)
 	if e.options.DryRun != write.DryRunClient {
-		options := metav1.ApplyOptions{FieldManager: wellknown.ManagerExport, Force: true, DryRun: e.options.DryRun.Sent()}
+		options := metav1.ApplyOptions{FieldManager: wellknown.ManagerExport, Force: true, DryRun: e.options.DryRun.Field()}
 		after, err := r.Apply(ctx, name, e.desired(name), options)
 		if err != nil {
 			return err
@@ -176,9 +176,9 @@ func sameExport(a, b *unstructured.Unstructured) bool {
 	return text(a) == text(b)
 }
 
-// covered predicts, for a client-side dry run, whether an export stays unchanged: it has everything that the flags ask
-// for, and nothing that an earlier call asked for and this one does not.
-func (e *exportCommand) covered(existing *unstructured.Unstructured) bool {
+// coversFlags predicts, for a client-side dry run, whether an export stays unchanged: it has everything that the flags
+// ask for, and nothing that an earlier call asked for and this one does not.
+func (e *exportCommand) coversFlags(existing *unstructured.Unstructured) bool {
 	ours := appliedFields(existing, wellknown.ManagerExport)
 	useVIP := existing.GetAnnotations()[broker.AnnotationUseVIP]
 	_, owned, _ := unstructured.NestedFieldNoCopy(ours, "f:metadata", "f:annotations", "f:"+broker.AnnotationUseVIP)
@@ -204,7 +204,7 @@ func (e *exportCommand) covered(existing *unstructured.Unstructured) bool {
 
 // appliedFields returns the fields that a field manager has applied, as a tree of "f:name" keys (FieldsV1); nil if it
 // has applied nothing. structured-merge-diff has a parser for this format, with types that answer the questions of
-// covered less directly than a map.
+// coversFlags less directly than a map.
 func appliedFields(o *unstructured.Unstructured, manager string) map[string]any {
 	for _, m := range o.GetManagedFields() {
 		if m.Manager != manager || m.Operation != metav1.ManagedFieldsOperationApply || m.Subresource != "" ||

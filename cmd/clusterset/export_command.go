@@ -47,8 +47,8 @@ func (e *exportCommand) open() error {
 	return err
 }
 
-// services accepts names of Services as arguments.
-func services(c *cobra.Command, args []string) error {
+// requireServices accepts names of Services as arguments.
+func requireServices(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return fmt.Errorf("%s: no arguments: want SERVICE, the name of one or more Services", c.Name())
 	}
@@ -63,9 +63,9 @@ func (e *exportCommand) step(action write.Action, name, note string) {
 	})
 }
 
-// missing returns an error if a ServiceExport was not found because its CRD or its namespace does not exist, and
+// missingError returns an error if a ServiceExport was not found because its CRD or its namespace does not exist, and
 // otherwise nil.
-func (e *exportCommand) missing(ctx context.Context, notFound error) error {
+func (e *exportCommand) missingError(ctx context.Context, notFound error) error {
 	if status := apierrors.APIStatus(nil); errors.As(notFound, &status) &&
 		(status.Status().Details == nil || status.Status().Details.Name == "") {
 		return errors.New("this cluster has no CRD ServiceExport: run \"clusterset join\" first, which installs it")

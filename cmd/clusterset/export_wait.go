@@ -113,9 +113,9 @@ func (e *exportCommand) poll(ctx context.Context, what string, done func(context
 	return ctx.Err()
 }
 
-// withdrawn reports whether the export with this UID no longer exists, and the ServiceImport no longer lists this
+// isWithdrawn reports whether the export with this UID no longer exists, and the ServiceImport no longer lists this
 // cluster.
-func (e *exportCommand) withdrawn(ctx context.Context, name, uid string) (bool, error) {
+func (e *exportCommand) isWithdrawn(ctx context.Context, name, uid string) (bool, error) {
 	exp, err := e.client.Resource(read.ServiceExports).Namespace(e.namespace).Get(ctx, name, metav1.GetOptions{})
 	if err == nil {
 		return string(exp.GetUID()) != uid, nil

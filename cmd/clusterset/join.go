@@ -62,7 +62,7 @@ again; 2, it is a member, and something is left to do by hand for its DNS server
 		result, err := join.Join(c.Context(), onBroker, onMember, o)
 		if err != nil {
 			out.warn(result.Warnings) // what went wrong may follow from them
-			return out.partial(err)
+			return out.withPartialNote(err)
 		}
 		return finishJoin(out, &result, &o)
 	}

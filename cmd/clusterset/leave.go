@@ -43,7 +43,7 @@ namespace on the broker stays for a year, marked as removed.`,
 		}
 		result, err := join.Leave(c.Context(), onBroker, onMember, o)
 		if err != nil {
-			return out.partial(err)
+			return out.withPartialNote(err)
 		}
 		return out.finish(
 			result, result.Warnings, "This cluster is no longer a member. Its ServiceExports still exist and have no effect. "+

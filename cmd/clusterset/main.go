@@ -52,8 +52,8 @@ func run(ctx context.Context, args []string, streams genericiooptions.IOStreams)
 	return exitOK
 }
 
-// removed has the commands that no longer exist, and what replaces them.
-var removed = map[string]string{
+// removedCommands has the commands that no longer exist, and what replaces them.
+var removedCommands = map[string]string{
 	"get":     "use kubectl get serviceimports,serviceexports -A; clusterset status lists the members",
 	"upgrade": "clusterset status says what is outdated",
 }
@@ -76,7 +76,7 @@ broker take
   clusterset export db -n shop --context east
   clusterset status --context east`,
 		SilenceUsage: true, SilenceErrors: true,
-		Args: cobra.NoArgs, RunE: help,
+		Args: cobra.NoArgs, RunE: showHelp,
 	}
 	if strings.HasPrefix(name, "kubectl-") {
 		root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl clusterset"}
@@ -90,7 +90,7 @@ broker take
 		newVerifyPod(f), newGather(f), newUninstall(f), newDNS(f), newController(f),
 		newVersion(f),
 	)
-	for name, instead := range removed {
+	for name, instead := range removedCommands {
 		root.AddCommand(&cobra.Command{
 			Use: name, Hidden: true, DisableFlagParsing: true,
 			RunE: func(*cobra.Command, []string) error { return errors.New("removed: " + instead) },
@@ -101,7 +101,7 @@ broker take
 	root.InitDefaultCompletionCmd()
 	for _, c := range root.Commands() {
 		if !c.Runnable() {
-			c.RunE = help // the "completion" command of cobra, which otherwise accepts any argument
+			c.RunE = showHelp // the "completion" command of cobra, which otherwise accepts any argument
 		}
 	}
 	return root

@@ -78,9 +78,9 @@ func (o *output) suffix() string {
 // progress shows that a command waits for something.
 func (o *output) progress(what string) { fmt.Fprintln(o.ErrOut, what) }
 
-// partial completes an error that ends a command after its first write: earlier writes stay. Formats that print the steps
-// in the end have printed nothing yet.
-func (o *output) partial(err error) error {
+// withPartialNote completes an error that ends a command after its first write: earlier writes stay. Formats that print
+// the steps in the end have printed nothing yet.
+func (o *output) withPartialNote(err error) error {
 	var written []write.Step
 	for _, s := range o.steps {
 		if s.Action != write.Unchanged {

@@ -29,7 +29,7 @@ func TestRest(t *testing.T) {
 		o := &output{factory: &factory{IOStreams: genericiooptions.IOStreams{ErrOut: &errOut}}, dry: tt.dry,
 			format: tt.format, steps: tt.steps}
 		failed := errors.New("no")
-		err := o.partial(failed)
+		err := o.withPartialNote(failed)
 		if says := strings.HasSuffix(
 			err.Error(),
 			"no; what the steps above name is written and stays: run the same command again to do the rest"); says != tt.says ||
@@ -39,7 +39,7 @@ func TestRest(t *testing.T) {
 		if got := errOut.String(); tt.prints && got != written.String()+"\n" || !tt.prints && got != "" {
 			t.Errorf("%s: printed %q, want the step: %t", tt.name, got, tt.prints)
 		}
-		if o.partial(nil) != nil {
+		if o.withPartialNote(nil) != nil {
 			t.Errorf("%s: an error without one", tt.name)
 		}
 	}

@@ -23,10 +23,10 @@ func printState(w io.Writer, s *status.State, now time.Time, wide bool) error {
 	}
 	// Flush ends a table, so that each of them has column widths of its own.
 	err := table.Flush()
-	section := func(rows int, print func()) {
+	section := func(rows int, write func()) {
 		if rows > 0 && err == nil {
 			fmt.Fprintln(w)
-			print()
+			write()
 			err = table.Flush()
 		}
 	}
@@ -70,9 +70,9 @@ func printCluster(w io.Writer, c *status.ClusterState, now time.Time) {
 	switch {
 	case c.CredentialExpires == nil:
 	case c.CredentialExpires.After(now):
-		credential = "expires in " + roughly(c.CredentialExpires.Sub(now))
+		credential = "expires in " + roundedText(c.CredentialExpires.Sub(now))
 	default:
-		credential = "expired " + roughly(now.Sub(*c.CredentialExpires)) + " ago"
+		credential = "expired " + roundedText(now.Sub(*c.CredentialExpires)) + " ago"
 	}
 	fmt.Fprintf(w, "Credential:\t%s\n", credential)
 	exports := fmt.Sprintf("%d of %d ready", c.Exports.Ready, c.Exports.Total)
@@ -89,11 +89,11 @@ func controllerText(c *status.ClusterState, now time.Time) string {
 		return "no leader"
 	case c.LeaderExpired:
 		return fmt.Sprintf("no leader; the last one, %s, renewed its lease %s ago", c.Leader,
-			roughly(now.Sub(*c.LeaderRenewed)))
+			roundedText(now.Sub(*c.LeaderRenewed)))
 	}
-	text := fmt.Sprintf("leader %s, lease renewed %s ago", c.Leader, roughly(now.Sub(*c.LeaderRenewed)))
+	text := fmt.Sprintf("leader %s, lease renewed %s ago", c.Leader, roundedText(now.Sub(*c.LeaderRenewed)))
 	for _, f := range c.Frozen {
-		text += fmt.Sprintf("; frozen (%s) for %s", f.Reason, roughly(now.Sub(f.Since)))
+		text += fmt.Sprintf("; frozen (%s) for %s", f.Reason, roundedText(now.Sub(f.Since)))
 	}
 	return text
 }
@@ -118,7 +118,7 @@ func printMembers(w io.Writer, members []status.MemberState, wide bool) {
 		}
 		fmt.Fprintf(w, "%s\t%s\t%d\t%s", name, heartbeat, m.Services, cmp.Or(m.Version, "-"))
 		if wide {
-			fmt.Fprintf(w, "\t%s\t%s\t%s\t%s", m.Namespace, joined(m.PodCIDRs), joined(m.ServiceCIDRs), cmp.Or(m.VIPCIDRs(), "-"))
+			fmt.Fprintf(w, "\t%s\t%s\t%s\t%s", m.Namespace, joinedList(m.PodCIDRs), joinedList(m.ServiceCIDRs), cmp.Or(m.VIPCIDRs(), "-"))
 		}
 		fmt.Fprintln(w)
 	}
@@ -129,9 +129,10 @@ func printSelection(w io.Writer, selection []status.SelectionState, now time.Tim
 	for _, s := range selection {
 		since := "-"
 		if s.Since != nil {
-			since = roughly(now.Sub(*s.Since))
+			since = roundedText(now.Sub(*s.Since))
 		}
-		fmt.Fprintf(w, "%s/%s\t%s\t%s\t%s\t%s\n", s.Namespace, s.Name, joined(s.InUse), joined(s.Hidden), s.Preferred, since)
+		fmt.Fprintf(w, "%s/%s\t%s\t%s\t%s\t%s\n", s.Namespace, s.Name, joinedList(s.InUse), joinedList(s.Hidden),
+			s.Preferred, since)
 	}
 }
 
@@ -150,11 +151,11 @@ func printConflicts(w io.Writer, conflicts []status.ConflictState, wide bool) {
 	}
 }
 
-// joined fills a cell with a list.
-func joined(all []string) string { return cmp.Or(strings.Join(all, ","), "-") }
+// joinedList fills a cell with a list.
+func joinedList(all []string) string { return cmp.Or(strings.Join(all, ","), "-") }
 
-// roughly prints a duration with two units at most: "23h30m", "5m0s", "3s".
-func roughly(d time.Duration) string {
+// roundedText prints a duration with two units at most: "23h30m", "5m0s", "3s".
+func roundedText(d time.Duration) string {
 	if d >= time.Hour {
 		return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
 	}

@@ -34,7 +34,7 @@ func (s *statusCommand) watch(ctx context.Context, interval time.Duration) error
 				return err
 			}
 		case now != last:
-			if err := s.append(&state, incomplete, last == ""); err != nil {
+			if err := s.printChange(&state, incomplete, last == ""); err != nil {
 				return err
 			}
 		}
@@ -69,8 +69,8 @@ func changeable(state status.State, incomplete error) string {
 	return fmt.Sprint(string(text), err, incomplete)
 }
 
-// append shows the state after those that were shown before.
-func (s *statusCommand) append(state *status.State, incomplete error, isFirst bool) error {
+// printChange shows the state after those that were shown before.
+func (s *statusCommand) printChange(state *status.State, incomplete error, isFirst bool) error {
 	switch {
 	case s.format == "yaml":
 		fmt.Fprintln(s.Out, "---")

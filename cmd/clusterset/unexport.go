@@ -16,7 +16,7 @@ import (
 func newUnexport(f *factory) *cobra.Command {
 	e := &exportCommand{output: &output{factory: f}}
 	c := &cobra.Command{
-		Use: "unexport SERVICE...", Short: "Stop exporting services", Args: services,
+		Use: "unexport SERVICE...", Short: "Stop exporting services", Args: requireServices,
 		Long: `Stop exporting services: delete their ServiceExports, and wait until this cluster is no longer listed as an exporting
 cluster.`,
 		Example:           `  clusterset unexport db -n shop --context east`,
@@ -44,7 +44,7 @@ func (e *exportCommand) unexport(ctx context.Context, name string) error {
 	r := e.client.Resource(read.ServiceExports).Namespace(e.namespace)
 	existing, err := r.Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		if err := e.missing(ctx, err); err != nil {
+		if err := e.missingError(ctx, err); err != nil {
 			return err
 		}
 		e.step(write.Unchanged, name, "not found")
@@ -55,7 +55,7 @@ func (e *exportCommand) unexport(ctx context.Context, name string) error {
 	}
 	uid := existing.GetUID()
 	if e.options.DryRun != write.DryRunClient {
-		options := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}, DryRun: e.options.DryRun.Sent()}
+		options := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}, DryRun: e.options.DryRun.Field()}
 		if err := r.Delete(ctx, name, options); err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}
@@ -65,7 +65,7 @@ func (e *exportCommand) unexport(ctx context.Context, name string) error {
 		return nil
 	}
 	err = e.poll(ctx, "the controller withdraws "+name, func(ctx context.Context) (bool, error) {
-		return e.withdrawn(ctx, name, string(uid))
+		return e.isWithdrawn(ctx, name, string(uid))
 	})
 	if errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf(

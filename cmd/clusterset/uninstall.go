@@ -38,7 +38,7 @@ Exit codes: 0, nothing is left; 1, the command failed; 2, something is left.`,
 		}
 		result, err := join.Uninstall(c.Context(), config, o)
 		if err != nil {
-			return out.partial(err)
+			return out.withPartialNote(err)
 		}
 		return out.finishUninstall(result)
 	}
@@ -63,7 +63,7 @@ Exit codes: 0, nothing is left; 1, the command failed; 2, something is left.`,
 		}
 		result, err := join.UninstallBroker(c.Context(), config, o)
 		if err != nil {
-			return out.partial(err)
+			return out.withPartialNote(err)
 		}
 		return out.finishUninstall(result)
 	}

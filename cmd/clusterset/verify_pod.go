@@ -18,7 +18,7 @@ import (
 // newVerifyPod returns what the Pods of "verify" run. It is hidden: its flags may change with each version.
 func newVerifyPod(f *factory) *cobra.Command {
 	c := &cobra.Command{Use: "verify-pod", Short: "What the Pods of clusterset verify run", Hidden: true,
-		Args: cobra.NoArgs, RunE: help}
+		Args: cobra.NoArgs, RunE: showHelp}
 	c.AddCommand(newVerifyServe(f), newVerifyAsk(f))
 	return c
 }

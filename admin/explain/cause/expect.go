@@ -21,7 +21,7 @@ type expectation struct {
 	values  []string // sorted
 }
 
-func expect(in *Input, t Target, service *index.Service) expectation {
+func expectedAnswer(in *Input, t Target, service *index.Service) expectation {
 	edit := new(index.Index).Edit()
 	if service != nil {
 		edit.Put(service)
@@ -34,12 +34,12 @@ func expect(in *Input, t Target, service *index.Service) expectation {
 		return e
 	}
 	e.known = in.Here.Import.Known() && (in.Here.Slices.Known() || service != nil && service.HasVIP())
-	e.values = values(&a, in.Zone)
+	e.values = answerValues(&a, in.Zone)
 	return e
 }
 
-// values returns the records of an answer as [Reply] has them.
-func values(a *resolver.Answer, zone string) []string {
+// answerValues returns the records of an answer as [Reply] has them.
+func answerValues(a *resolver.Answer, zone string) []string {
 	var list []string
 	for i := range a.Addresses.Len() {
 		if addr, ok := netip.AddrFromSlice([]byte(a.Addresses.At(i))); ok {
@@ -61,11 +61,11 @@ func (e expectation) text(qtype uint16) string {
 			resolver.Found: "an answer", resolver.NoData: "NODATA", resolver.NXDomain: "NXDOMAIN",
 		}[e.outcome]
 	}
-	return dns.TypeToString[qtype] + " " + list(e.values)
+	return dns.TypeToString[qtype] + " " + shortList(e.values)
 }
 
-// list joins values, the first few of them.
-func list(values []string) string {
+// shortList joins values, the first few of them.
+func shortList(values []string) string {
 	const shown = 5
 	text := strings.Join(values[:min(len(values), shown)], ", ")
 	if more := len(values) - shown; more > 0 {

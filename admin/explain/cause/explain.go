@@ -67,13 +67,13 @@ func Find(in Input) Report {
 	}
 	r := Report{Name: strings.TrimSuffix(in.Name, "."), Type: dns.TypeToString[in.Type], Expected: w.expected.values}
 	r.Verdict = w.verdict()
-	r.Chain = w.shown()
+	r.Chain = w.shownSteps()
 	return r
 }
 
 func (w *walk) verdict() Verdict {
 	at := w.first(Wrong)
-	resolves := at < 0 && (w.found() || w.answered())
+	resolves := at < 0 && (w.hasAnswer() || w.serversAgree())
 	if at < 0 {
 		at = w.first(Warning)
 	}
@@ -81,32 +81,32 @@ func (w *walk) verdict() Verdict {
 	case at >= 0:
 		s := w.steps[at]
 		e := reason.Describe(s.Code)
-		return Verdict{Code: s.Code, Sentence: upper(e.Meaning) + ": " + s.Evidence + ".", Remedy: e.Remedy,
+		return Verdict{Code: s.Code, Sentence: capitalized(e.Meaning) + ": " + s.Evidence + ".", Remedy: e.Remedy,
 			Resolves: resolves}
 	case resolves:
 		return Verdict{Code: reason.Resolves, Sentence: "The name resolves as it should.",
 			Remedy: reason.Describe(reason.Resolves).Remedy, Resolves: true}
 	case unread >= 0:
-		return Verdict{Code: reason.NotReadable, Sentence: upper(reason.Describe(reason.NotReadable).Meaning) + ": " +
+		return Verdict{Code: reason.NotReadable, Sentence: capitalized(reason.Describe(reason.NotReadable).Meaning) + ": " +
 			w.steps[unread].Evidence + ".", Remedy: reason.Describe(reason.NotReadable).Remedy}
 	}
-	return Verdict{Code: reason.Unexplained, Sentence: upper(reason.Describe(reason.Unexplained).Meaning) + ".",
+	return Verdict{Code: reason.Unexplained, Sentence: capitalized(reason.Describe(reason.Unexplained).Meaning) + ".",
 		Remedy: reason.Describe(reason.Unexplained).Remedy}
 }
 
-// answered reports whether servers gave answers that nothing speaks against.
-func (w *walk) answered() bool {
+// serversAgree reports whether servers gave answers that nothing speaks against.
+func (w *walk) serversAgree() bool {
 	for i := range w.in.Servers {
 		s := &w.in.Servers[i]
-		if w.judge(s).code != "" || w.target.Service != "" && len(s.UDP.Values)+len(s.TCP.Values) == 0 {
+		if w.serverFault(s).code != "" || w.target.Service != "" && len(s.UDP.Values)+len(s.TCP.Values) == 0 {
 			return false
 		}
 	}
-	return len(w.in.Servers) > 0 || w.target.Service == "" && !w.failed()
+	return len(w.in.Servers) > 0 || w.target.Service == "" && !w.hasCause()
 }
 
-// shown returns the chain up to the cause. Later steps follow from it, or may.
-func (w *walk) shown() []Step {
+// shownSteps returns the chain up to the cause. Later steps follow from it, or may.
+func (w *walk) shownSteps() []Step {
 	at := w.first(Wrong)
 	if at < 0 {
 		return w.steps
@@ -118,4 +118,4 @@ func (w *walk) shown() []Step {
 	return shown
 }
 
-func upper(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
+func capitalized(s string) string { return strings.ToUpper(s[:1]) + s[1:] }

@@ -373,7 +373,7 @@ func TestSelection(t *testing.T) {
 // docs/spec/explain.md 3: a server with records is named where the objects have no records.
 func TestOldAnswer(t *testing.T) {
 	w := walk{in: input(), target: Target{Service: "db"}, expected: expectation{known: true}}
-	if f := w.compare(&Reply{Values: []string{"10.1.0.9"}}, "NOERROR"); f.code != reason.DNSOldAnswer {
+	if f := w.answerFault(&Reply{Values: []string{"10.1.0.9"}}, "NOERROR"); f.code != reason.DNSOldAnswer {
 		t.Errorf("fault = %+v, want %s", f, reason.DNSOldAnswer)
 	}
 }

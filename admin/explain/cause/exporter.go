@@ -45,14 +45,14 @@ type endpoints struct {
 	overlap            []string
 }
 
-// exports reports whether the record counts.
-func (e *exporter) exports() bool {
+// isExporting reports whether the record counts.
+func (e *exporter) isExporting() bool {
 	return e.record != nil && e.invalid == "" && e.admitted && !e.elsewhere
 }
 
-// behind reports whether this cluster should have imported something of it and has not.
-func (e *exporter) behind() bool {
-	return e.exports() && !e.expired && (!e.imported || e.here.usable == 0 && e.there.usable > 0)
+// isBehind reports whether this cluster should have imported something of it and has not.
+func (e *exporter) isBehind() bool {
+	return e.isExporting() && !e.expired && (!e.imported || e.here.usable == 0 && e.there.usable > 0)
 }
 
 // exporters returns the clusters that export the service, sorted by ID.
@@ -60,7 +60,7 @@ func exporters(in *Input, t Target, evaluated cache.Evaluation) []*exporter {
 	byID := map[string]*exporter{}
 	get := func(id string) *exporter {
 		if byID[id] == nil {
-			byID[id] = &exporter{id: id, own: id != "" && id == in.Here.ClusterID.Value.Value, admitted: allowed(in, id)}
+			byID[id] = &exporter{id: id, own: id != "" && id == in.Here.ClusterID.Value.Value, admitted: isAllowed(in, id)}
 		}
 		return byID[id]
 	}
@@ -73,7 +73,7 @@ func exporters(in *Input, t Target, evaluated cache.Evaluation) []*exporter {
 	}
 	for i, s := range in.Here.Slices.Value {
 		e := get(sourceOf(s))
-		e.here.count(s)
+		e.here.addSlice(s)
 		if i < len(evaluated.Slices) {
 			e.here.usable += evaluated.Slices[i].Usable
 			e.rejected = append(e.rejected, evaluated.Slices[i].Rejections...)
@@ -95,8 +95,8 @@ func sourceOf(s *discoveryv1.EndpointSlice) string {
 	return ""
 }
 
-// allowed reports whether the namespace here accepts exports of a cluster (docs/spec/controller.md 9.2).
-func allowed(in *Input, id string) bool {
+// isAllowed reports whether the namespace here accepts exports of a cluster (docs/spec/controller.md 9.2).
+func isAllowed(in *Input, id string) bool {
 	ns := in.Here.Namespace.Value
 	return ns == nil || broker.SourceAllowed(ns, id)
 }
@@ -165,12 +165,12 @@ func readBrokerSlices(in *Input, get func(string) *exporter) {
 			continue
 		}
 		e := get(m.Name)
-		e.there.count(s)
+		e.there.addSlice(s)
 		own := reserved
 		if e.own {
 			own = nil
 		}
-		e.there.judge(s, m.Networks(), own)
+		e.there.addUsable(s, m.Networks(), own)
 	}
 }
 
@@ -205,7 +205,7 @@ func isThis(m *v1alpha1.Member, uid Read[types.UID]) bool {
 	return uid.State == Present && m.Spec.KubeSystemUID == string(uid.Value)
 }
 
-func (n *endpoints) count(s *discoveryv1.EndpointSlice) {
+func (n *endpoints) addSlice(s *discoveryv1.EndpointSlice) {
 	n.slices++
 	n.all += len(s.Endpoints)
 	for i := range s.Endpoints {
@@ -215,8 +215,8 @@ func (n *endpoints) count(s *discoveryv1.EndpointSlice) {
 	}
 }
 
-// judge counts the ready endpoints that importers take (docs/spec/controller.md 9.3).
-func (n *endpoints) judge(s *discoveryv1.EndpointSlice, declared, reserved []netip.Prefix) {
+// addUsable counts the ready endpoints that importers take (docs/spec/controller.md 9.3).
+func (n *endpoints) addUsable(s *discoveryv1.EndpointSlice, declared, reserved []netip.Prefix) {
 	in := func(networks []netip.Prefix, a netip.Addr) bool {
 		return slices.ContainsFunc(networks, func(p netip.Prefix) bool { return p.Contains(a) })
 	}
@@ -243,8 +243,8 @@ func (n *endpoints) judge(s *discoveryv1.EndpointSlice, declared, reserved []net
 	}
 }
 
-// ids lists the cluster IDs that hold.
-func ids(all []*exporter, holds func(*exporter) bool) string {
+// idsOf lists the cluster IDs that hold.
+func idsOf(all []*exporter, holds func(*exporter) bool) string {
 	var list []string
 	for _, e := range all {
 		if holds(e) {

@@ -20,7 +20,7 @@ import (
 func checkOwnExport(w *walk) {
 	const name = "export here"
 	exp := w.in.Here.Export
-	if w.foreign() {
+	if w.isForeign() {
 		w.skip(name, "the import is not ours")
 		return
 	}
@@ -41,23 +41,24 @@ func checkOwnExport(w *walk) {
 
 // ownExport returns the fault of the ServiceExport of this cluster, and whether others export the service nevertheless.
 func ownExport(w *walk, exp *mcsv1beta1.ServiceExport) (_ Step, partial bool, evidence string) {
-	partial = slices.ContainsFunc(w.exporters, func(e *exporter) bool { return !e.own && e.exports() }) || w.found()
+	partial = w.hasAnswer() ||
+		slices.ContainsFunc(w.exporters, func(e *exporter) bool { return !e.own && e.isExporting() })
 	valid, is := CurrentCondition(exp, mcsv1beta1.ServiceExportConditionValid),
 		CurrentCondition(exp, mcsv1beta1.ServiceExportConditionReady)
 	switch {
 	case valid == nil, valid.Status == metav1.ConditionTrue && is == nil:
 		return Step{Code: reason.ExportNotReconciled}, partial, "it has no conditions Valid and Ready for its generation"
 	case valid.Status != metav1.ConditionTrue:
-		return Step{Code: codeOf(reason.Valid, valid, reason.ExportPending)}, partial, describe(valid)
+		return Step{Code: codeOf(reason.Valid, valid, reason.ExportPending)}, partial, conditionText(valid)
 	case is.Status != metav1.ConditionTrue:
-		return Step{Code: codeOf(reason.ExportReady, is, reason.ExportPending)}, partial, describe(is)
+		return Step{Code: codeOf(reason.ExportReady, is, reason.ExportPending)}, partial, conditionText(is)
 	case w.in.Broker.Records.State == Present && !slices.ContainsFunc(w.exporters,
 		func(e *exporter) bool { return e.own && e.record != nil }):
-		return Step{Code: reason.RecordMissing}, partial, describe(is)
+		return Step{Code: reason.RecordMissing}, partial, conditionText(is)
 	case codeOf(reason.ExportReady, is, "") != "":
-		return Step{Code: codeOf(reason.ExportReady, is, "")}, true, describe(is)
+		return Step{Code: codeOf(reason.ExportReady, is, "")}, true, conditionText(is)
 	case codeOf(reason.Valid, valid, "") != "":
-		return Step{Code: codeOf(reason.Valid, valid, "")}, true, describe(valid)
+		return Step{Code: codeOf(reason.Valid, valid, "")}, true, conditionText(valid)
 	}
 	return Step{}, false, ""
 }
@@ -79,7 +80,7 @@ func CurrentCondition(exp *mcsv1beta1.ServiceExport, of mcsv1beta1.ServiceExport
 
 func checkRecords(w *walk) {
 	const name = "exports"
-	if w.foreign() {
+	if w.isForeign() {
 		w.skip(name, "the import is not ours")
 		return
 	}
@@ -87,12 +88,12 @@ func checkRecords(w *walk) {
 		w.unknown(name, cmp.Or(w.in.Broker.Records.Why, "the records on the broker were not read"))
 		return
 	}
-	some, before := ids(w.exporters, (*exporter).exports), len(w.steps)
+	some, before := idsOf(w.exporters, (*exporter).isExporting), len(w.steps)
 	for _, e := range w.exporters {
 		switch {
 		case e.record == nil:
 		case e.invalid != "":
-			w.fault(some != "", at("export of "+e.id, reason.RecordInvalid), "ExportedService %s/%s: %s", e.namespace,
+			w.fault(some != "", faultStep("export of "+e.id, reason.RecordInvalid), "ExportedService %s/%s: %s", e.namespace,
 				e.record.Name, e.invalid)
 		case e.elsewhere && some != "" && w.clusterAsked() != e.id:
 			w.skip("export of "+e.id, "it is for other clusters")
@@ -100,18 +101,18 @@ func checkRecords(w *walk) {
 			w.wrong("export of "+e.id, reason.NotExportedHere, "ExportedService %s/%s selects other clusters, by toClusters",
 				e.namespace, e.record.Name)
 		case !e.admitted:
-			w.fault(some != "", at("export of "+e.id, reason.SourceNotAllowed),
+			w.fault(some != "", faultStep("export of "+e.id, reason.SourceNotAllowed),
 				"namespace %s does not name it in its annotation", w.target.Namespace)
 		}
 	}
 	for _, text := range w.in.Broker.Undecodable {
-		w.fault(some != "", at(name, reason.RecordInvalid), "%s", text)
+		w.fault(some != "", faultStep(name, reason.RecordInvalid), "%s", text)
 	}
 	switch {
 	case some != "":
 		w.ok(name, "exported by %s", some)
 	case len(w.steps) == before && w.in.Here.Export.State != Present:
-		w.fault(w.found(), at(name, reason.NotExported), "the broker has no record of %s/%s", w.target.Namespace,
+		w.fault(w.hasAnswer(), faultStep(name, reason.NotExported), "the broker has no record of %s/%s", w.target.Namespace,
 			w.target.Service)
 	}
 }
@@ -143,9 +144,9 @@ func checkConflicts(w *walk) {
 	case c.Status != metav1.ConditionTrue:
 		w.ok(name, "the %d exports agree", len(records))
 	case merged.Withheld():
-		w.fault(w.found(), at(name, reason.ConflictWithheld), "%s: %s", c.Reason, text(&c))
+		w.fault(w.hasAnswer(), faultStep(name, reason.ConflictWithheld), "%s: %s", c.Reason, messageOf(&c))
 	default:
-		w.fault(true, at(name, reason.All(reason.Conflict, c.Reason)[0]), "%s: %s", c.Reason, text(&c))
+		w.fault(true, faultStep(name, reason.All(reason.Conflict, c.Reason)[0]), "%s: %s", c.Reason, messageOf(&c))
 	}
 }
 
@@ -163,7 +164,7 @@ func mergeOptions(in *Input) merge.Options {
 
 func checkHeartbeats(w *walk) {
 	const name = "heartbeats"
-	if w.foreign() {
+	if w.isForeign() {
 		w.skip(name, "the import is not ours")
 		return
 	}
@@ -174,12 +175,13 @@ func checkHeartbeats(w *walk) {
 	fine := 0
 	for _, e := range w.exporters {
 		switch {
-		case e.own || !e.exports():
+		case e.own || !e.isExporting():
 		case !e.beats:
-			w.fault(w.spares(e), at("heartbeat of "+e.id, reason.ExporterNeverRan), "there is no heartbeat in namespace %s",
-				e.namespace)
+			w.fault(w.sparesOthers(e), faultStep("heartbeat of "+e.id, reason.ExporterNeverRan),
+				"there is no heartbeat in namespace %s", e.namespace)
 		case e.expired:
-			w.fault(w.spares(e), at("heartbeat of "+e.id, reason.ExporterExpired), "it was last renewed %s", ago(e.heartbeat))
+			w.fault(w.sparesOthers(e), faultStep("heartbeat of "+e.id, reason.ExporterExpired), "it was last renewed %s",
+				agoText(e.heartbeat))
 		default:
 			fine++
 		}

@@ -24,7 +24,7 @@ func checkImport(w *walk) {
 	case Present:
 	case Absent:
 		w.wrong(name, reason.ImportMissing, "there is no ServiceImport %s/%s%s", w.target.Namespace, w.target.Service,
-			though(w))
+			exportersText(w))
 		return
 	default:
 		w.unknown(name, cmp.Or(imp.Why, "ServiceImports are not installed"))
@@ -32,22 +32,22 @@ func checkImport(w *walk) {
 	}
 	switch code, evidence := importFault(w); {
 	case code != "":
-		w.fault(w.found(), at(name, code), "%s", evidence)
+		w.fault(w.hasAnswer(), faultStep(name, code), "%s", evidence)
 	case imp.Value.Object != nil:
 		spec := imp.Value.Object.Spec
 		w.ok(name, "%s, addresses [%s], clusters [%s]", spec.Type, strings.Join(spec.IPs, " "),
-			ids(w.exporters, func(e *exporter) bool { return e.imported }))
+			idsOf(w.exporters, func(e *exporter) bool { return e.imported }))
 	}
 	for _, e := range w.exporters {
-		if e.exports() && !e.imported && isOurs(imp.Value) {
-			w.fault(w.spares(e), at("import from "+e.id, reason.ImportLacks),
+		if e.isExporting() && !e.imported && isOurs(imp.Value) {
+			w.fault(w.sparesOthers(e), faultStep("import from "+e.id, reason.ImportLacks),
 				"status.clusters of the ServiceImport does not name %s", e.id)
 		}
 	}
 }
 
-func though(w *walk) string {
-	if from := ids(w.exporters, (*exporter).exports); from != "" {
+func exportersText(w *walk) string {
+	if from := idsOf(w.exporters, (*exporter).isExporting); from != "" {
 		return ", though the service is exported by " + from
 	}
 	return ""
@@ -61,8 +61,8 @@ func importFault(w *walk) (reason.Code, string) {
 	if imp.Object.DeletionTimestamp != nil {
 		return reason.ImportTerminating, fmt.Sprintf("finalizers [%s]", strings.Join(imp.Object.Finalizers, " "))
 	}
-	if !isOurs(imp) && w.in.Here.ClusterSet.State == Present && though(w) != "" {
-		return reason.ImportForeign, "it lacks the label " + broker.LabelManagedBy + "=" + broker.ManagedBy + though(w)
+	if !isOurs(imp) && w.in.Here.ClusterSet.State == Present && exportersText(w) != "" {
+		return reason.ImportForeign, "it lacks the label " + broker.LabelManagedBy + "=" + broker.ManagedBy + exportersText(w)
 	}
 	for _, r := range w.evaluated.Rejections {
 		if code := cache.CodeOf(cache.ServiceImport, r.Reason); code != "" {
@@ -73,7 +73,7 @@ func importFault(w *walk) (reason.Code, string) {
 	if c == nil || c.Status != metav1.ConditionFalse {
 		return "", ""
 	}
-	return codeOf(reason.ImportReady, c, reason.ImportPending), describe(c)
+	return codeOf(reason.ImportReady, c, reason.ImportPending), conditionText(c)
 }
 
 func checkEndpoints(w *walk) {
@@ -97,24 +97,24 @@ func checkEndpoints(w *walk) {
 		if code == "" {
 			continue
 		}
-		w.fault(w.spares(e), at("endpoints of "+label(e.id), code), "%s", evidence)
+		w.fault(w.sparesOthers(e), faultStep("endpoints of "+idText(e.id), code), "%s", evidence)
 	}
 	if imp := w.in.Here.Import.Value; w.target.Left == "" && isOurs(imp) &&
 		desired.LacksLocal(imp.Object, w.in.Here.Slices.Value, w.in.Here.ClusterID.Value.Value) {
-		w.fault(true, at(
+		w.fault(true, faultStep(
 			name, reason.EndpointsNotLocal),
 			"internalTrafficPolicy of the ServiceImport is Local, and no endpoint of its EndpointSlices is on a node of this cluster")
 	}
 	switch {
 	case usable > 0:
-		w.ok(name, "%d ready, of %s", usable, ids(w.exporters, func(e *exporter) bool { return e.here.usable > 0 }))
-	case len(w.steps) == before && !w.failed():
-		w.fault(w.found(), at(name, reason.EndpointsNone), "no EndpointSlice has the label %s=%s",
+		w.ok(name, "%d ready, of %s", usable, idsOf(w.exporters, func(e *exporter) bool { return e.here.usable > 0 }))
+	case len(w.steps) == before && !w.hasCause():
+		w.fault(w.hasAnswer(), faultStep(name, reason.EndpointsNone), "no EndpointSlice has the label %s=%s",
 			mcsv1beta1.LabelServiceName, w.target.Service)
 	}
 }
 
-func label(id string) string {
+func idText(id string) string {
 	return cmp.Or(id, "no cluster")
 }
 
@@ -145,13 +145,14 @@ func endpointFault(w *walk, e *exporter) (reason.Code, string) {
 // brokerFault compares the state of a cluster on the broker with its imports here.
 func brokerFault(w *walk, e *exporter) (reason.Code, string) {
 	switch {
-	case w.in.Broker.Slices.State != Present || !e.exports() || e.own || e.expired:
+	case w.in.Broker.Slices.State != Present || !e.isExporting() || e.own || e.expired:
 		return "", ""
 	case len(e.there.undeclared) > 0:
 		return reason.EndpointsUndeclared, fmt.Sprintf("%s in none of the networks [%s] of %s",
-			list(e.there.undeclared), strings.Join(append(e.member.Spec.PodCIDRs, e.member.Spec.ServiceCIDRs...), " "), e.id)
+			shortList(e.there.undeclared),
+			strings.Join(append(e.member.Spec.PodCIDRs, e.member.Spec.ServiceCIDRs...), " "), e.id)
 	case len(e.there.overlap) > 0:
-		return reason.EndpointsOverlap, fmt.Sprintf("%s in a network of this cluster", list(e.there.overlap))
+		return reason.EndpointsOverlap, fmt.Sprintf("%s in a network of this cluster", shortList(e.there.overlap))
 	case e.there.all == 0:
 		return reason.EndpointsNone, "it has no endpoint on the broker"
 	case e.there.ready == 0:

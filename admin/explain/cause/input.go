@@ -43,12 +43,12 @@ type Wiring struct {
 	Kubelet   wiring.Kubelet
 }
 
-// State is the result of one read.
-type State uint8
+// ReadState is the result of one read.
+type ReadState uint8
 
 // The states. The zero value: the read was not tried.
 const (
-	NotAsked State = iota
+	NotAsked ReadState = iota
 	Present
 	Absent
 	NotInstalled // the API server does not have the kind
@@ -59,7 +59,7 @@ const (
 
 // A Read is one thing that was read, or why it was not.
 type Read[T any] struct {
-	State State
+	State ReadState
 	Value T      // if Present
 	Why   string // one line without credentials, unless Present or Absent
 }

@@ -15,17 +15,17 @@ import (
 
 func checkBroker(w *walk) {
 	const name = "broker"
-	if w.foreign() {
+	if w.isForeign() {
 		w.skip(name, "the import is not ours")
 		return
 	}
-	settled := w.settled()
+	settled := w.isSettled()
 	if code, evidence := credentialFault(w.in); code != "" {
-		w.fault(settled, at(name, code), "%s", evidence)
+		w.fault(settled, faultStep(name, code), "%s", evidence)
 		return
 	}
 	if code, evidence := linkFault(w.in); code != "" {
-		w.fault(settled, at(name, code), "%s", evidence)
+		w.fault(settled, faultStep(name, code), "%s", evidence)
 		return
 	}
 	b := &w.in.Broker
@@ -44,7 +44,7 @@ func checkBroker(w *walk) {
 // checkFrozen adds a step for each reason for which the controller has suspended operations. A reason that stops what
 // follows from the broker explains that an import lacks something.
 func checkFrozen(w *walk) {
-	if w.foreign() || !leads(w.in) {
+	if w.isForeign() || !hasLeader(w.in) {
 		return // data of a former leader does not count
 	}
 	for _, f := range w.in.Here.Frozen {
@@ -52,8 +52,8 @@ func checkFrozen(w *walk) {
 		if !reason.Known(code) {
 			code = reason.ControllerFrozen
 		}
-		w.fault(!f.Imports || w.settled(), at("frozen", code), "%s, for %s: %s; suspended: %s",
-			f.Reason, since(w.in.Now.Sub(f.Since)), oneLine(f.Detail), oneLine(f.Suspends))
+		w.fault(!f.Imports || w.isSettled(), faultStep("frozen", code), "%s, for %s: %s; suspended: %s",
+			f.Reason, ageText(w.in.Now.Sub(f.Since)), oneLine(f.Detail), oneLine(f.Suspends))
 	}
 }
 
@@ -113,11 +113,11 @@ func memberFault(in *Input) (reason.Code, string) {
 	}
 	lease := in.Broker.Heartbeats.Value[m.Spec.Namespace]
 	switch {
-	case in.Broker.Heartbeats.State != Present || !leads(in):
+	case in.Broker.Heartbeats.State != Present || !hasLeader(in):
 	case lease == nil || lease.RenewTime == nil:
 		return reason.OwnHeartbeatExpired, fmt.Sprintf("there is no heartbeat in namespace %s", m.Spec.Namespace)
 	case in.Now.Sub(lease.RenewTime.Time) >= broker.HeartbeatTTL(lease, in.TTL):
-		return reason.OwnHeartbeatExpired, "it was last renewed " + ago(in.Now.Sub(lease.RenewTime.Time))
+		return reason.OwnHeartbeatExpired, "it was last renewed " + agoText(in.Now.Sub(lease.RenewTime.Time))
 	}
 	return "", ""
 }

@@ -37,13 +37,15 @@ func checkNamespace(w *walk) {
 		w.wrong(name, reason.NamespaceMissing, "namespace %s does not exist", w.target.Namespace)
 	case ns.State == Present && (ns.Value.DeletionTimestamp != nil ||
 		ns.Value.Status.Phase == corev1.NamespaceTerminating):
-		w.wrong(name, reason.NamespaceTerminating, "namespace %s is being deleted%s", w.target.Namespace, held(ns.Value))
-	case w.neverTakesPart() && !w.foreign():
-		w.fault(w.found(), at(name, reason.NamespaceExcluded), "namespace %s never takes part", w.target.Namespace)
-	case w.chosen() == notChosen && !w.foreign():
-		w.fault(w.found(), at(name, reason.NamespaceExcluded),
+		w.wrong(name, reason.NamespaceTerminating, "namespace %s is being deleted%s", w.target.Namespace,
+			remainingContent(ns.Value))
+	case w.neverTakesPart() && !w.isForeign():
+		w.fault(w.hasAnswer(), faultStep(name, reason.NamespaceExcluded), "namespace %s never takes part", w.target.Namespace)
+	case w.namespaceChoice() == notChosen && !w.isForeign():
+		w.fault(w.hasAnswer(), faultStep(name, reason.NamespaceExcluded),
 			"import_namespaces of the controller does not select namespace %s", w.target.Namespace)
-	case w.chosen() == unknownChoice && w.target.Namespace == corev1.NamespaceDefault && w.in.Here.Import.State == Absent:
+	case w.namespaceChoice() == unknownChoice && w.target.Namespace == corev1.NamespaceDefault &&
+		w.in.Here.Import.State == Absent:
 		w.wrong(name, reason.NamespaceExcluded,
 			"namespace default takes part only if import_namespaces names it or its selector matches it")
 	case ns.State == Present, w.in.Here.Import.State == Present:
@@ -70,11 +72,11 @@ const (
 	chosen
 )
 
-// chosen returns the choice of the current leader.
-func (w *walk) chosen() choice {
+// namespaceChoice returns the choice of the current leader.
+func (w *walk) namespaceChoice() choice {
 	here := &w.in.Here
 	switch {
-	case !leads(w.in) || !here.Namespaces.Restricts() || here.Namespace.State != Present:
+	case !hasLeader(w.in) || !here.Namespaces.Restricts() || here.Namespace.State != Present:
 		return unknownChoice
 	case here.Namespaces.Selects(w.target.Namespace, here.Namespace.Value.Labels):
 		return chosen
@@ -82,7 +84,7 @@ func (w *walk) chosen() choice {
 	return notChosen
 }
 
-func held(ns *corev1.Namespace) string {
+func remainingContent(ns *corev1.Namespace) string {
 	for _, c := range ns.Status.Conditions {
 		if c.Status == corev1.ConditionTrue && strings.Contains(string(c.Type), "Remaining") {
 			return ": " + c.Message
@@ -94,33 +96,33 @@ func held(ns *corev1.Namespace) string {
 func checkMembership(w *walk) {
 	const name = "membership"
 	here := &w.in.Here
-	if w.foreign() {
+	if w.isForeign() {
 		w.skip(name, "the cluster is not a member, and the ServiceImport is not ours: another implementation made it")
 		return
 	}
 	set, id := here.ClusterSet, here.ClusterID
 	_, leaving := set.Value.Annotations[broker.AnnotationLeaving]
-	settled := w.settled()
+	settled := w.isSettled()
 	switch {
 	case leaving:
-		w.fault(settled, at(name, reason.Leaving), "clusterset %s, with the annotation %s", set.Value.Value,
+		w.fault(settled, faultStep(name, reason.Leaving), "clusterset %s, with the annotation %s", set.Value.Value,
 			broker.AnnotationLeaving)
-	case missing(set) && slices.ContainsFunc(membersOf(w.in),
+	case isMissing(set) && slices.ContainsFunc(membersOf(w.in),
 		func(uid string) bool { return uid == string(here.UID.Value) && uid != "" }):
-		w.fault(settled, at(name, reason.MembershipDeleted), "the broker has a Member with the UID of this cluster, %s",
+		w.fault(settled, faultStep(name, reason.MembershipDeleted), "the broker has a Member with the UID of this cluster, %s",
 			here.UID.Value)
-	case missing(set):
-		w.fault(settled, at(name, reason.NotAMember), "there is no ClusterProperty clusterset.k8s.io")
+	case isMissing(set):
+		w.fault(settled, faultStep(name, reason.NotAMember), "there is no ClusterProperty clusterset.k8s.io")
 	case set.State != Present:
 		w.unknown(name, set.Why)
-	case missing(id):
-		w.fault(settled, at(name, reason.ClusterIDMissing), "there is no ClusterProperty cluster.clusterset.k8s.io")
+	case isMissing(id):
+		w.fault(settled, faultStep(name, reason.ClusterIDMissing), "there is no ClusterProperty cluster.clusterset.k8s.io")
 	default:
 		w.ok(name, "cluster %s of clusterset %s", id.Value.Value, set.Value.Value)
 	}
 }
 
-func missing[T any](r Read[T]) bool { return r.State == Absent || r.State == NotInstalled }
+func isMissing[T any](r Read[T]) bool { return r.State == Absent || r.State == NotInstalled }
 
 func membersOf(in *Input) (uids []string) {
 	for i := range in.Broker.Members.Value {
@@ -133,31 +135,31 @@ func checkController(w *walk) {
 	const name = "controller"
 	lease := w.in.Here.Leader
 	switch {
-	case w.foreign():
+	case w.isForeign():
 		w.skip(name, "the import is not ours")
 	case lease.State == Absent:
-		w.fault(w.settled(), at(name, reason.ControllerNeverRan), "there is no Lease %s/%s", w.in.Namespace,
+		w.fault(w.isSettled(), faultStep(name, reason.ControllerNeverRan), "there is no Lease %s/%s", w.in.Namespace,
 			wellknown.ControllerLease)
 	case lease.State != Present:
 		w.unknown(name, lease.Why)
-	case !leads(w.in):
-		w.fault(w.settled(), at(name, reason.ControllerStopped), "Lease %s/%s was last renewed %s", w.in.Namespace,
-			wellknown.ControllerLease, renewed(w.in))
+	case !hasLeader(w.in):
+		w.fault(w.isSettled(), faultStep(name, reason.ControllerStopped), "Lease %s/%s was last renewed %s", w.in.Namespace,
+			wellknown.ControllerLease, renewedText(w.in))
 	default:
-		w.ok(name, "%s leads, renewed %s", *lease.Value.HolderIdentity, renewed(w.in))
+		w.ok(name, "%s leads, renewed %s", *lease.Value.HolderIdentity, renewedText(w.in))
 	}
 }
 
-// leads reports whether a controller holds the Lease now.
-func leads(in *Input) bool {
+// hasLeader reports whether a controller holds the Lease now.
+func hasLeader(in *Input) bool {
 	lease := in.Here.Leader.Value
 	return lease != nil && lease.HolderIdentity != nil && *lease.HolderIdentity != "" && lease.RenewTime != nil &&
 		in.Now.Sub(lease.RenewTime.Time) < in.TTL
 }
 
-func renewed(in *Input) string {
+func renewedText(in *Input) string {
 	if in.Here.Leader.Value.RenewTime == nil {
 		return "never"
 	}
-	return ago(in.Now.Sub(in.Here.Leader.Value.RenewTime.Time))
+	return agoText(in.Now.Sub(in.Here.Leader.Value.RenewTime.Time))
 }

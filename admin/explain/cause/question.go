@@ -19,15 +19,15 @@ func checkQuestion(w *walk) {
 	case !w.expected.known:
 		w.unknown(name, "what should be answered follows from objects that were not read")
 		return
-	case w.found():
+	case w.hasAnswer():
 		w.ok(name, "%s", w.expected.text(w.in.Type))
 		return
-	case w.failed():
+	case w.hasCause():
 		w.skip(name, "the answer is "+w.expected.text(w.in.Type))
 		return
 	}
 	if s := w.evaluated.Service; s != nil {
-		if code, evidence := missed(w, s); code != "" {
+		if code, evidence := missingRecord(w, s); code != "" {
 			w.wrong(name, code, "%s", evidence)
 			return
 		}
@@ -35,12 +35,12 @@ func checkQuestion(w *walk) {
 	w.skip(name, "the answer is "+w.expected.text(w.in.Type))
 }
 
-func missed(w *walk, s *index.Service) (reason.Code, string) {
+func missingRecord(w *walk, s *index.Service) (reason.Code, string) {
 	switch {
 	case w.target.Port != "":
-		return missedPort(w, s)
+		return missingPort(w, s)
 	case w.target.Left != "" && w.expected.outcome == resolver.NXDomain:
-		return missedBelow(w, s)
+		return missingBelow(w, s)
 	case w.in.Type == dns.TypeSRV:
 		return reason.PortUnnamed, "none of its ports has a name"
 	case w.target.Left == "" && denial.LeftOut(s, w.in.Type):
@@ -53,7 +53,7 @@ func missed(w *walk, s *index.Service) (reason.Code, string) {
 	return "", ""
 }
 
-func missedPort(w *walk, s *index.Service) (reason.Code, string) {
+func missingPort(w *walk, s *index.Service) (reason.Code, string) {
 	all := denial.Ports(s)
 	if w.target.Left != "" && len(all) > 0 {
 		if _, ok := s.Cluster(w.target.Left); !ok {
@@ -67,7 +67,7 @@ func missedPort(w *walk, s *index.Service) (reason.Code, string) {
 	case reason.PortProtocol:
 		return code, "it has the port " + other
 	}
-	return code, "it has the ports " + list(all)
+	return code, "it has the ports " + shortList(all)
 }
 
 func clustersOf(s *index.Service) string {
@@ -77,11 +77,11 @@ func clustersOf(s *index.Service) string {
 			all = append(all, id)
 		}
 	}
-	return "the clusters with endpoints are " + list(all)
+	return "the clusters with endpoints are " + shortList(all)
 }
 
-// missedBelow finds out why a host or cluster does not exist.
-func missedBelow(w *walk, s *index.Service) (reason.Code, string) {
+// missingBelow finds out why a host or cluster does not exist.
+func missingBelow(w *walk, s *index.Service) (reason.Code, string) {
 	cluster := w.clusterAsked()
 	host := strings.TrimSuffix(strings.TrimSuffix(w.target.Left, cluster), ".")
 	switch {
@@ -94,7 +94,7 @@ func missedBelow(w *walk, s *index.Service) (reason.Code, string) {
 	case host != "" && hasUnreadyHost(w, cluster, host):
 		return reason.HostNotReady, host + " is an endpoint that is not ready"
 	case host != "":
-		return reason.HostUnknown, host + " is no host; " + cluster + " has " + list(hostsOf(s, cluster))
+		return reason.HostUnknown, host + " is no host; " + cluster + " has " + shortList(hostsOf(s, cluster))
 	}
 	return "", ""
 }

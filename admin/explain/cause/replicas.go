@@ -21,7 +21,7 @@ func checkReplicas(w *walk) {
 		return
 	}
 	r := &w.in.Replicas.Value
-	labels, differ := r.differ()
+	labels, differ := r.differing()
 	switch {
 	case len(r.All) < 2:
 		w.skip(name, "the DNS server of the clusterset has no two running Pods to compare")
@@ -30,8 +30,8 @@ func checkReplicas(w *walk) {
 	case r.Changed:
 		w.skip(name, "what they serve changed while it was compared")
 	default:
-		w.fault(true, at(name, reason.DNSReplicasDiffer), "%s serve another state than the others: hashes of %s{%s} differ",
-			list(differ), HashMetric, labels)
+		w.fault(true, faultStep(name, reason.DNSReplicasDiffer), "%s serve another state than the others: hashes of %s{%s} differ",
+			shortList(differ), HashMetric, labels)
 	}
 }
 
@@ -40,13 +40,13 @@ const HashMetric = "coredns_clusterset_state_hash"
 
 // Differ reports whether replicas serve different states.
 func (r *Replicas) Differ() bool {
-	_, differ := r.differ()
+	_, differ := r.differing()
 	return len(differ) > 0
 }
 
-// differ returns the replicas with another hash than most others with the same labels, for the first labels with such a
-// difference.
-func (r *Replicas) differ() (labels string, names []string) {
+// differing returns the replicas with another hash than most others with the same labels, for the first labels with
+// such a difference.
+func (r *Replicas) differing() (labels string, names []string) {
 	byLabels := map[string]map[string][]string{} // names by hash
 	for i := range r.All {
 		for of, hash := range r.All[i].Hashes {

@@ -32,7 +32,7 @@ func checkResolvers(w *walk) {
 	})
 	if forwards && s.Problem != "" && len(s.Wanted) > 0 {
 		w.fault(slices.ContainsFunc(s.Resolvers, func(r wiring.Resolver) bool { return w.answersFor(&r) }),
-			at("dns service", reason.DNSNoEndpoint), "%s", s.Problem)
+			faultStep("dns service", reason.DNSNoEndpoint), "%s", s.Problem)
 	}
 }
 
@@ -44,17 +44,17 @@ func (w *walk) checkResolver(s *Wiring, r *wiring.Resolver) {
 	}
 	switch r.Route {
 	case wiring.RouteNone:
-		w.fault(s.behindCache(r), at(step, reason.DNSNotWired), "%s does not forward %s: %s", r.Name(), w.in.Zone,
+		w.fault(s.behindCache(r), faultStep(step, reason.DNSNotWired), "%s does not forward %s: %s", r.Name(), w.in.Zone,
 			cmp.Or(r.Reason, "its configuration lacks the zone"))
 	case wiring.RouteElsewhere:
 		if len(s.Wanted) == 0 {
-			w.fault(true, at(
+			w.fault(true, faultStep(
 				step, reason.DNSWiredElsewhere), "%s forwards %s, and what it forwards to could not be compared: %s", r.Name(),
 				w.in.Zone, s.Problem)
 			return
 		}
-		w.fault(s.behindCache(r), at(step, reason.DNSWiredElsewhere), "%s does not forward %s to %s", r.Name(), w.in.Zone,
-			addressText(s))
+		w.fault(s.behindCache(r), faultStep(step, reason.DNSWiredElsewhere), "%s does not forward %s to %s", r.Name(),
+			w.in.Zone, addressText(s))
 	case wiring.RouteWanted, wiring.RouteOther:
 		w.ok(step, "it has the zone: %s", cmp.Or(r.Reason, strings.Join(r.Evidence, "; ")))
 	default:
@@ -74,7 +74,7 @@ func (w *walk) checkResolver(s *Wiring, r *wiring.Resolver) {
 func (w *walk) answersFor(r *wiring.Resolver) bool {
 	return slices.ContainsFunc(w.in.Servers, func(s Server) bool {
 		at, err := netip.ParseAddrPort(s.Name)
-		return err == nil && slices.Contains(r.Addresses, at.Addr().String()) && w.judge(&s).code == ""
+		return err == nil && slices.Contains(r.Addresses, at.Addr().String()) && w.serverFault(&s).code == ""
 	})
 }
 

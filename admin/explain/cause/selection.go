@@ -88,7 +88,7 @@ func preferredBy(w *walk, imp *mcsv1beta1.ServiceImport) string {
 		}
 	}
 	for _, e := range w.exporters {
-		if e.exports() && len(e.record.Spec.ClusterSelectors) > 0 &&
+		if e.isExporting() && len(e.record.Spec.ClusterSelectors) > 0 &&
 			selection.FromRecord(e.record.Spec.ClusterSelectors).String() == imp.Annotations[broker.AnnotationSelectors] {
 			return "the export of " + e.id
 		}

@@ -37,7 +37,7 @@ func checkServers(w *walk) {
 	faults := make([]serverFault, len(w.in.Servers))
 	good := 0
 	for i := range w.in.Servers {
-		if faults[i] = w.judge(&w.in.Servers[i]); faults[i].code == "" {
+		if faults[i] = w.serverFault(&w.in.Servers[i]); faults[i].code == "" {
 			good++
 		}
 	}
@@ -50,7 +50,7 @@ func checkServers(w *walk) {
 			w.wrong("dns "+s.Name, reason.DNSReplicasDiffer, "%s; %d of %d servers answer as they should (%s)", f.evidence,
 				good, len(faults), f.code)
 		default:
-			w.fault(f.partial, at("dns "+s.Name, f.code), "%s", f.evidence)
+			w.fault(f.partial, faultStep("dns "+s.Name, f.code), "%s", f.evidence)
 		}
 	}
 }
@@ -61,20 +61,20 @@ func (s *Server) text() string {
 		r = s.TCP
 	}
 	if len(r.Values) > 0 {
-		return list(r.Values)
+		return shortList(r.Values)
 	}
 	return dns.RcodeToString[r.Rcode] + " without records"
 }
 
-// judge returns the fault of a server, or the zero value.
-func (w *walk) judge(s *Server) serverFault {
+// serverFault returns the fault of a server, or the zero value.
+func (w *walk) serverFault(s *Server) serverFault {
 	udp, tcp := s.UDP.Asked && s.UDP.Failure == "", s.TCP.Asked && s.TCP.Failure == ""
 	if !udp && !tcp {
 		return serverFault{code: reason.DNSUnreachable, evidence: cmp.Or(s.UDP.Failure, s.TCP.Failure)}
 	}
 	for _, r := range []*Reply{&s.UDP, &s.TCP} {
 		if r.Asked && r.Failure == "" {
-			if f := w.judgeReply(r); f.code != "" {
+			if f := w.replyFault(r); f.code != "" {
 				return f
 			}
 		}
@@ -88,21 +88,21 @@ func (w *walk) judge(s *Server) serverFault {
 	return serverFault{}
 }
 
-func (w *walk) judgeReply(r *Reply) serverFault {
+func (w *walk) replyFault(r *Reply) serverFault {
 	if code, evidence := r.Fault(w.in.Zone); code != "" {
 		return serverFault{code: code, evidence: evidence}
 	}
-	if f := w.compare(r, dns.RcodeToString[r.Rcode]); f.code != "" {
+	if f := w.answerFault(r, dns.RcodeToString[r.Rcode]); f.code != "" {
 		return f
 	}
-	if r.has(extendedStale, extendedStaleNX) {
+	if r.hasExtended(extendedStale, extendedStaleNX) {
 		return serverFault{code: reason.DNSStale, evidence: dns.RcodeToString[r.Rcode] + " with extended error 3 or 19",
 			partial: true}
 	}
 	return serverFault{}
 }
 
-func (r *Reply) has(codes ...uint16) bool {
+func (r *Reply) hasExtended(codes ...uint16) bool {
 	return slices.ContainsFunc(r.Extended, func(c uint16) bool { return slices.Contains(codes, c) })
 }
 
@@ -114,7 +114,7 @@ func (r *Reply) Fault(zone string) (_ reason.Code, evidence string) {
 		return reason.DNSUnreachable, r.Failure
 	case r.Rcode == dns.RcodeRefused:
 		return reason.DNSRefused, word
-	case r.Rcode == dns.RcodeServerFailure && r.has(extendedUnready):
+	case r.Rcode == dns.RcodeServerFailure && r.hasExtended(extendedUnready):
 		return reason.DNSNotReady, word + " with extended error 14"
 	case r.Rcode != dns.RcodeSuccess && r.Rcode != dns.RcodeNameError:
 		return reason.DNSFailure, word
@@ -124,8 +124,8 @@ func (r *Reply) Fault(zone string) (_ reason.Code, evidence string) {
 	return "", ""
 }
 
-// compare compares a reply with what the objects say.
-func (w *walk) compare(r *Reply, word string) serverFault {
+// answerFault compares a reply with what the objects say.
+func (w *walk) answerFault(r *Reply, word string) serverFault {
 	e := &w.expected
 	if !e.known || w.target.Service == "" {
 		return serverFault{}
@@ -137,7 +137,7 @@ func (w *walk) compare(r *Reply, word string) serverFault {
 		}
 		return serverFault{code: reason.DNSLacksName, evidence: word + " without records, want " + e.text(w.in.Type)}
 	case e.outcome != resolver.Found && len(r.Values) > 0:
-		return serverFault{code: reason.DNSOldAnswer, evidence: list(r.Values) + ", want " + e.text(w.in.Type)}
+		return serverFault{code: reason.DNSOldAnswer, evidence: shortList(r.Values) + ", want " + e.text(w.in.Type)}
 	}
 	for _, v := range r.Values {
 		if !slices.Contains(e.values, v) {

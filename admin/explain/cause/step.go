@@ -51,15 +51,15 @@ func (c *chain) fault(partial bool, s Step, format string, args ...any) {
 	c.add(s, format, args...)
 }
 
-// at is the step of a fault.
-func at(name string, code reason.Code) Step { return Step{Name: name, Code: code} }
+// faultStep is the step of a fault.
+func faultStep(name string, code reason.Code) Step { return Step{Name: name, Code: code} }
 
 func (c *chain) unknown(name, why string) { c.add(Step{Name: name, Mark: Unknown}, "%s", why) }
 
 func (c *chain) skip(name, why string) { c.add(Step{Name: name, Mark: Skipped}, "%s", why) }
 
-// failed reports whether a cause was found.
-func (c *chain) failed() bool { return c.first(Wrong) >= 0 }
+// hasCause reports whether a cause was found.
+func (c *chain) hasCause() bool { return c.first(Wrong) >= 0 }
 
 // first returns the position of the first step with a mark, -1 if no step has it.
 func (c *chain) first(m Mark) int {

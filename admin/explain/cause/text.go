@@ -11,16 +11,16 @@ import (
 	"github.com/clusterset-dns/clusterset/api/reason"
 )
 
-func ago(age time.Duration) string { return since(age) + " ago" }
+func agoText(age time.Duration) string { return ageText(age) + " ago" }
 
-func since(age time.Duration) string { return max(age, 0).Round(time.Second).String() }
+func ageText(age time.Duration) string { return max(age, 0).Round(time.Second).String() }
 
-func describe(c *metav1.Condition) string {
-	return fmt.Sprintf("%s=%s/%s: %s", c.Type, c.Status, c.Reason, text(c))
+func conditionText(c *metav1.Condition) string {
+	return fmt.Sprintf("%s=%s/%s: %s", c.Type, c.Status, c.Reason, messageOf(c))
 }
 
-// text is the message of a condition without the codes at its end: the step has one.
-func text(c *metav1.Condition) string {
+// messageOf is the message of a condition without the codes at its end: the step has one.
+func messageOf(c *metav1.Condition) string {
 	message, _ := reason.Split(oneLine(c.Message))
 	return message
 }

@@ -29,33 +29,33 @@ func newWalk(in *Input, t Target) *walk {
 			index.Options{ClusterNames: true, MaxNames: resolver.MaxNames(dns.Fqdn(in.Zone))})
 	}
 	w.exporters = exporters(in, t, w.evaluated)
-	w.expected = expect(in, t, w.evaluated.Service)
+	w.expected = expectedAnswer(in, t, w.evaluated.Service)
 	return w
 }
 
-// found reports whether the objects of this cluster have an answer.
-func (w *walk) found() bool { return w.expected.outcome == resolver.Found }
+// hasAnswer reports whether the objects of this cluster have an answer.
+func (w *walk) hasAnswer() bool { return w.expected.outcome == resolver.Found }
 
-// settled reports whether this cluster has imported what the broker has, as far as that can be seen: then a fault
+// isSettled reports whether this cluster has imported what the broker has, as far as that can be seen: then a fault
 // between the two does not explain an answer.
-func (w *walk) settled() bool {
+func (w *walk) isSettled() bool {
 	imp := w.in.Here.Import
-	return imp.State == Present && !slices.ContainsFunc(w.exporters, (*exporter).behind)
+	return imp.State == Present && !slices.ContainsFunc(w.exporters, (*exporter).isBehind)
 }
 
-// foreign reports whether the import is that of another implementation, in a cluster that is not a member.
-func (w *walk) foreign() bool {
+// isForeign reports whether the import is that of another implementation, in a cluster that is not a member.
+func (w *walk) isForeign() bool {
 	imp := w.in.Here.Import
 	return imp.State == Present && !isOurs(imp.Value) && w.in.Here.ClusterSet.State != Present
 }
 
-// spares reports whether a fault of one cluster leaves others to answer, so that it does not explain that there is no
-// answer.
-func (w *walk) spares(e *exporter) bool {
+// sparesOthers reports whether a fault of one cluster leaves others to answer, so that it does not explain that there
+// is no answer.
+func (w *walk) sparesOthers(e *exporter) bool {
 	if of := w.clusterAsked(); of != "" {
 		return of != e.id
 	}
-	return w.found() || slices.ContainsFunc(w.exporters, func(o *exporter) bool { return o != e && o.here.usable > 0 })
+	return w.hasAnswer() || slices.ContainsFunc(w.exporters, func(o *exporter) bool { return o != e && o.here.usable > 0 })
 }
 
 // clusterAsked is the known cluster in the question, or "".

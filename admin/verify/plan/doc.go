@@ -37,13 +37,13 @@ var layers = map[Step]Layer{
 	Withdrawal: LayerController, NameGone: LayerDNS,
 }
 
-// A Kind is a kind of Service.
-type Kind string
+// A ServiceKind is a kind of Service.
+type ServiceKind string
 
 // The kinds.
 const (
-	ClusterSetIP Kind = "ClusterSetIP"
-	Headless     Kind = "Headless"
+	ClusterSetIP ServiceKind = "ClusterSetIP"
+	Headless     ServiceKind = "Headless"
 )
 
 // Mark is the result of a check.
@@ -61,7 +61,7 @@ type Check struct {
 	From     string      `json:"from"` // the member that exports
 	To       string      `json:"to"`   // the member that imports
 	Step     Step        `json:"step"`
-	Kind     Kind        `json:"kind,omitempty"`
+	Kind     ServiceKind `json:"kind,omitempty"`
 	Family   string      `json:"family,omitempty"` // "IPv4" or "IPv6"
 	Mark     Mark        `json:"mark"`
 	Code     reason.Code `json:"code,omitempty"` // with Failed

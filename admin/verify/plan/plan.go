@@ -16,13 +16,13 @@ func Plan(members []Member, pods bool) (all []Check) {
 			if from.Name == to.Name {
 				continue
 			}
-			add := func(step Step, kind Kind) {
+			add := func(step Step, kind ServiceKind) {
 				all = append(all, Check{From: from.Name, To: to.Name, Step: step, Kind: kind, Mark: Skipped})
 			}
 			if pods {
 				add(Pods, "")
 			}
-			for _, kind := range []Kind{ClusterSetIP, Headless} {
+			for _, kind := range []ServiceKind{ClusterSetIP, Headless} {
 				add(Export, kind)
 				add(Import, kind)
 				if to.Asks && (pods || kind == ClusterSetIP) {
@@ -33,7 +33,7 @@ func Plan(members []Member, pods bool) (all []Check) {
 					add(UDP, kind)
 				}
 			}
-			for _, kind := range []Kind{ClusterSetIP, Headless} {
+			for _, kind := range []ServiceKind{ClusterSetIP, Headless} {
 				add(Withdrawal, kind)
 				if to.Asks && (pods || kind == ClusterSetIP) {
 					add(NameGone, kind)
@@ -50,7 +50,7 @@ func Fill(plan, results []Check) (all []Check) {
 	type place struct {
 		from, to string
 		step     Step
-		kind     Kind
+		kind     ServiceKind
 	}
 	at := func(c Check) place { return place{c.From, c.To, c.Step, c.Kind} }
 	found := map[place][]Check{}
@@ -59,7 +59,7 @@ func Fill(plan, results []Check) (all []Check) {
 	}
 	type way struct {
 		from, to string
-		kind     Kind
+		kind     ServiceKind
 	}
 	cause := map[way]Step{}
 	for _, p := range plan {

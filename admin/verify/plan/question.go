@@ -13,11 +13,11 @@ import (
 
 // A Question is what a Pod, or the command itself, asks in the importing cluster.
 type Question struct {
-	From   string `json:"from"`
-	Kind   Kind   `json:"kind"`
-	Family string `json:"family,omitempty"` // "IPv4" or "IPv6"
-	Zone   string `json:"zone"`             // without final dot
-	Name   string `json:"name"`             // absolute
+	From   string      `json:"from"`
+	Kind   ServiceKind `json:"kind"`
+	Family string      `json:"family,omitempty"` // "IPv4" or "IPv6"
+	Zone   string      `json:"zone"`             // without final dot
+	Name   string      `json:"name"`             // absolute
 
 	// Want has the addresses that the objects of the importing cluster have. Without one the name has to exist.
 	Want []string `json:"want,omitempty"`

@@ -37,7 +37,7 @@ func TestPlan(t *testing.T) {
 		for _, from := range three(true) {
 			for _, to := range three(true) {
 				var got []string
-				var kind Kind
+				var kind ServiceKind
 				for _, c := range plan {
 					if c.From != from.Name || c.To != to.Name {
 						continue
