@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"strings"
 
@@ -59,17 +60,22 @@ func (d *dnsCommand) restartFlag(c *cobra.Command) {
 		"start the Pods of a DNS server anew that does not read its configuration again")
 }
 
-// cluster completes the options from the flags, and returns the cluster.
-func (d *dnsCommand) cluster() (_ *rest.Config, err error) {
+// call completes the options from the flags, and calls a function of package dns for the cluster.
+func (d *dnsCommand) call(ctx context.Context,
+	function func(context.Context, *rest.Config, dns.Options) (dns.State, error)) (s dns.State, err error) {
 	if d.options.Timeout <= 0 {
-		return nil, fmt.Errorf("--timeout=%s: want more than 0s", d.options.Timeout)
+		return s, fmt.Errorf("--timeout=%s: want more than 0s", d.options.Timeout)
 	}
 	if d.service != "" {
 		if d.options.Service, err = serviceFlag("service", d.service); err != nil {
-			return nil, err
+			return s, err
 		}
 	}
-	return d.member()
+	member, err := d.member()
+	if err != nil {
+		return s, err
+	}
+	return function(ctx, member, d.options)
 }
 
 // serviceFlag is the value of a flag.
@@ -95,11 +101,7 @@ Exit codes: 0, the zone is forwarded; 1, the command failed; 2, there are proble
 	d.askFlag(c)
 	formatFlag(c, c.Flags(), &format, "a table", "wide", "json", "yaml")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		member, err := d.cluster()
-		if err != nil {
-			return err
-		}
-		state, err := dns.Status(c.Context(), member, d.options)
+		state, err := d.call(c.Context(), dns.Status)
 		if err != nil {
 			return err
 		}
@@ -128,11 +130,7 @@ Exit codes: 0, there is nothing to do; 1, the command failed; 2, there is someth
 	d.desiredFlags(c)
 	formatFlag(c, c.Flags(), &format, "a diff", "json", "yaml")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		member, err := d.cluster()
-		if err != nil {
-			return err
-		}
-		state, err := dns.Diff(c.Context(), member, d.options)
+		state, err := d.call(c.Context(), dns.Diff)
 		if err != nil {
 			return err
 		}
@@ -231,11 +229,7 @@ Exit codes: 0, the zone is forwarded; 1, the command failed; 2, something is lef
 	out := f.outputFlags(c)
 	c.RunE = func(c *cobra.Command, _ []string) (err error) {
 		d.options.Options = out.writeOptions()
-		member, err := d.cluster()
-		if err != nil {
-			return err
-		}
-		state, err := dns.Apply(c.Context(), member, d.options)
+		state, err := d.call(c.Context(), dns.Apply)
 		if err != nil {
 			return out.withPartialNote(err)
 		}
@@ -297,11 +291,7 @@ stay. If they have changed what clusterset had written, it is left alone, with e
 	out := f.outputFlags(c)
 	c.RunE = func(c *cobra.Command, _ []string) (err error) {
 		d.options.Options = out.writeOptions()
-		member, err := d.cluster()
-		if err != nil {
-			return err
-		}
-		state, err := dns.Undo(c.Context(), member, d.options)
+		state, err := d.call(c.Context(), dns.Undo)
 		if err != nil {
 			return out.withPartialNote(err)
 		}
