@@ -19,9 +19,6 @@ import (
 // it reads the broker with the credential of the member. Failed reads are a part of the report, so there is an error
 // only if a configuration is invalid.
 func Run(ctx context.Context, onBroker, onMember *rest.Config, o Options) (cause.Report, error) {
-	if o.Now == nil {
-		o.Now = time.Now
-	}
 	in := cause.Input{Name: o.Name, Type: o.Type, Zone: strings.ToLower(strings.Trim(o.Zone, ".")), TTL: o.TTL,
 		Namespace: o.Namespace}
 	here, err := read.OpenWithin(onMember, o.Timeout, grantsMember)

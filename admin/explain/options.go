@@ -29,9 +29,9 @@ type Options struct {
 	DNSNamespace string
 	DNSService   types.NamespacedName
 
-	TTL     time.Duration    // age at which a heartbeat, and the Lease of a leader, has expired
-	Timeout time.Duration    // of all that is read and asked, together
-	Now     func() time.Time // [time.Now] if nil
+	TTL     time.Duration // age at which a heartbeat, and the Lease of a leader, has expired
+	Timeout time.Duration // of all that is read and asked, together
+	Now     func() time.Time
 }
 
 // Defaults returns the default options.

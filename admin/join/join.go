@@ -27,9 +27,6 @@ import (
 // checks come before the first write. After an interruption, a second call does the rest; on a member it applies
 // changed options, or writes nothing. With an error, the result has the warnings of before it.
 func Join(ctx context.Context, onBroker, onMember *rest.Config, o Options) (Result, error) {
-	if o.Now == nil {
-		o.Now = time.Now
-	}
 	j := &joiner{brokerConfig: onBroker, memberConfig: onMember}
 	j.input.options = o
 	var err error

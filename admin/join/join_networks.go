@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/clusterset-dns/clusterset/admin/networks"
-	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
@@ -77,13 +76,11 @@ func (in *joinInput) overlapping(id string) string {
 	return ""
 }
 
-// claimsOf skips texts that are not networks: an administrator edited that Member by hand.
+// claimsOf returns the valid ones of a member's networks.
 func claimsOf(cidrs []string, member string) []claim {
 	var all []claim
-	for _, text := range cidrs {
-		if p, err := broker.ParsePrefix(text); err == nil {
-			all = append(all, claim{network: p, by: fmt.Sprintf("member %q", member)})
-		}
+	for _, p := range networks.Valid(cidrs) {
+		all = append(all, claim{network: p, by: fmt.Sprintf("member %q", member)})
 	}
 	return all
 }

@@ -59,7 +59,7 @@ type Options struct {
 	Wait    bool
 	Timeout time.Duration // of each wait
 
-	Now func() time.Time // [time.Now] if nil
+	Now func() time.Time
 }
 
 // Defaults returns the default options.

@@ -199,7 +199,7 @@ func (e evaluation) evaluateOutside(o *OutsideState) {
 			o.Pods.Phrase("running Pod", "networks that this cluster declared"), o.command())
 		return
 	}
-	declared := validCIDRs(o.declared)
+	declared := networks.Valid(o.declared)
 	for _, n := range o.Networks {
 		apart := len(declared) > 0 && !slices.ContainsFunc(declared, netip.MustParsePrefix(n.CIDR).Overlaps)
 		if n.PerNode || apart {

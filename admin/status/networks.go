@@ -8,7 +8,6 @@ import (
 
 	"github.com/clusterset-dns/clusterset/admin/networks"
 	"github.com/clusterset-dns/clusterset/admin/read"
-	"github.com/clusterset-dns/clusterset/api/broker"
 )
 
 // A NetworkCheck keeps what [Read] found outside of the networks of a cluster for a minute, or until other networks
@@ -32,7 +31,7 @@ func (k *NetworkCheck) fresh(declared []string, now time.Time) *OutsideState {
 // readOutside reads the addresses outside of the networks of a Member.
 func readOutside(ctx context.Context, c *read.Cluster, m *MemberState) (*OutsideState, error) {
 	o := &OutsideState{declared: m.PodCIDRs}
-	pods, services := validCIDRs(m.PodCIDRs), validCIDRs(m.ServiceCIDRs)
+	pods, services := networks.Valid(m.PodCIDRs), networks.Valid(m.ServiceCIDRs)
 	o.Pods, o.Unread = c.PodsOutside(ctx, slices.Concat(pods, services))
 	found, err := c.FindNetworks(ctx)
 	for _, n := range found.Pods {
@@ -42,15 +41,4 @@ func readOutside(ctx context.Context, c *read.Cluster, m *MemberState) (*Outside
 		}
 	}
 	return o, err
-}
-
-// validCIDRs skips texts that are not networks: an administrator edited that Member by hand.
-func validCIDRs(texts []string) []netip.Prefix {
-	var all []netip.Prefix
-	for _, text := range texts {
-		if p, err := broker.ParsePrefix(text); err == nil {
-			all = append(all, p)
-		}
-	}
-	return all
 }

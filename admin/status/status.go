@@ -31,10 +31,10 @@ import (
 
 // Options are the options of [Read]. Start from [Defaults].
 type Options struct {
-	Namespace string           // of the controller in the member
-	TTL       time.Duration    // age at which a heartbeat, and the Lease of a leader, has expired
-	Now       func() time.Time // [time.Now] if nil
-	Networks  *NetworkCheck    // for a caller that calls again and again; may be nil
+	Namespace string        // of the controller in the member
+	TTL       time.Duration // age at which a heartbeat, and the Lease of a leader, has expired
+	Now       func() time.Time
+	Networks  *NetworkCheck // for a caller that calls again and again; may be nil
 }
 
 // Defaults returns the default options.
@@ -50,9 +50,6 @@ func Defaults() Options {
 // credentials, a missing leader, exports and imports that are not ready, options that differ from those of the
 // clusterset, and a broker that is not the one that the cluster joined are problems. Conflicts are warnings.
 func Read(ctx context.Context, onBroker, onMember *rest.Config, o Options) (State, error) {
-	if o.Now == nil {
-		o.Now = time.Now
-	}
 	c := &collector{options: o, brokerConfig: onBroker, state: State{
 		Members: []MemberState{}, Conflicts: []ConflictState{}, Problems: []string{}, Warnings: []string{},
 	}}
