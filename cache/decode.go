@@ -82,14 +82,15 @@ func (o *customObject) DeepCopyObject() runtime.Object {
 // resources are those of the kinds. ServiceImport and ClusterProperty are followed in the first version that is served
 // (docs/spec/dns.md 1).
 var resources = [kinds]apiserver.Resource{
-	ServiceImport:   customResource("ServiceImport", "multicluster.x-k8s.io", "serviceimports", "v1", "v1beta1", "v1alpha1"),
+	ServiceImport: customResource("ServiceImport", "multicluster.x-k8s.io", "serviceimports",
+		"v1", "v1beta1", "v1alpha1"),
 	EndpointSlice:   apiserver.ResourceOf(&discoveryv1.EndpointSlice{}),
 	Namespace:       apiserver.ResourceOf(&corev1.Namespace{}),
 	ClusterProperty: customResource("ClusterProperty", "about.k8s.io", "clusterproperties", "v1beta1", "v1alpha1"),
 }
 
-// customResource is the resource of a kind that is decoded to a customObject in each of its versions. ServiceImport alone
-// is namespaced.
+// customResource is the resource of a kind that is decoded to a customObject in each of its versions. ServiceImport
+// alone is namespaced.
 func customResource(kind, group, plural string, versions ...string) apiserver.Resource {
 	r := apiserver.Resource{
 		Kind: kind, Group: group, Versions: versions, Plural: plural, Namespaced: kind == "ServiceImport",

@@ -121,11 +121,11 @@ func New(cfg Config) (*Broker, error) {
 	b.Exports = &Exports{members: b.Members, own: cfg.Namespace, clusterID: cfg.ClusterID, handlers: &handlers}
 	b.follow()
 	b.Own = &OwnObjects{
-		client: client, namespace: cfg.Namespace, stamps: &stamps{}, newest: &b.Exports.newest,
+		client: client, namespace: cfg.Namespace, stamps: &stamps{}, newest: &b.newest,
 		records:     apiserver.NewOverlay[*v1alpha1.ExportedService](b.records),
 		slices:      apiserver.NewOverlay[*discoveryv1.EndpointSlice](b.slices),
 		inventories: apiserver.NewOverlay[*v1alpha1.Inventory](b.inventories),
-		changed:     func(i *v1alpha1.Inventory) { b.Exports.inventoryChanged(i, false) },
+		changed:     func(i *v1alpha1.Inventory) { b.inventoryChanged(i, false) },
 	}
 	b.Heartbeats = &Heartbeats{
 		link: b.link, client: client, namespace: cfg.Namespace, self: cfg.ClusterID + "/" + rand.String(10),

@@ -166,8 +166,8 @@ func validSelectors(exp *mcsv1beta1.ServiceExport, service *corev1.Service) (mcs
 	return mcsv1beta1.ServiceExportReasonValid, "The Service can be exported."
 }
 
-// preferences returns the annotations of an export that name clusters: those of the object, and Cilium's among those that
-// travel with the service, where the manual of Cilium puts it.
+// preferences returns the annotations of an export that name clusters: those of the object, and Cilium's among those
+// that travel with the service, where the manual of Cilium puts it.
 func preferences(exp *mcsv1beta1.ServiceExport) map[string]string {
 	value, given := exp.Spec.ExportedAnnotations[broker.AnnotationCiliumAffinity]
 	if _, own := exp.Annotations[broker.AnnotationCiliumAffinity]; own || !given {

@@ -124,7 +124,8 @@ func (a *attempt) next() (want protocol.Export, next []protocol.Write) {
 		}
 	}
 	for _, e := range a.existing {
-		if deleted, _ := a.moves.DivideUnwanted([]*discoveryv1.EndpointSlice{e}); a.wanted[e.Name] == nil && len(deleted) == 0 {
+		deleted, _ := a.moves.DivideUnwanted([]*discoveryv1.EndpointSlice{e})
+		if a.wanted[e.Name] == nil && len(deleted) == 0 {
 			want.Slices = append(want.Slices, e.Name)
 		}
 	}

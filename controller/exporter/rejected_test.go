@@ -227,7 +227,8 @@ func (b *env) listsAfterLoss(a *exporting, record *v1alpha1.ExportedService) {
 	if err := a.Reconcile(b.Context(), lost); member.Rejection(err) == "" {
 		b.Errorf("a lost slice that is rejected: %v, want the rejection", err)
 	}
-	if is, has := a.Broker.Own.Objects(lost); is == nil || len(has) != 1 || !slices.Equal(is.Spec.Slices, record.Spec.Slices) {
+	is, has := a.Broker.Own.Objects(lost)
+	if is == nil || len(has) != 1 || !slices.Equal(is.Spec.Slices, record.Spec.Slices) {
 		b.Errorf("the broker has the record %v and %d slices, want one, and a record that lists %v", is, len(has),
 			record.Spec.Slices)
 	}

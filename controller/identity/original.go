@@ -223,7 +223,8 @@ func (o *Original) look(ctx context.Context) (found verdict, err error) {
 	return found, nil
 }
 
-// recordSent records whether the broker accepted a heartbeat. After a failure the next check reads the broker's heartbeat.
+// recordSent records whether the broker accepted a heartbeat. After a failure the next check reads the broker's
+// heartbeat.
 func (o *Original) recordSent(stamp protocol.Stamp, used bool) {
 	if o.again = !used; used {
 		o.wrote = stamp

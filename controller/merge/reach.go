@@ -126,8 +126,8 @@ func OfferCounts(records []Record, properties map[string]map[string]string) map[
 // reach other clusters and have a VIP CIDR of one of their families, then those with such a VIP CIDR, then those that
 // reach other clusters: if a cluster whose export reaches no other does not allocate, other members cannot see why. All
 // members have to give the same pools, whatever their options. properties are as for [ConflictsOf].
-func IsAllocator(service types.NamespacedName, cluster string, records []Record, properties map[string]map[string]string,
-	o Options) bool {
+func IsAllocator(service types.NamespacedName, cluster string, records []Record,
+	properties map[string]map[string]string, o Options) bool {
 	var oldest []Record
 	for _, v := range views(records, properties) {
 		all := Merge(service, v.records, o).Oldest

@@ -2,8 +2,9 @@ package v1beta1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// ClusterProperty holds one fact about its cluster: a name and a value (KEP-2149, "ClusterProperty CRD"). Names are well known (KEP-2149, "Well known properties") or end in a suffix of their own
-// (KEP-2149, "Additional Properties").
+// ClusterProperty holds one fact about its cluster: a name and a value (KEP-2149, "ClusterProperty CRD"). Names are
+// well known (KEP-2149, "Well known properties") or end in a suffix of their own (KEP-2149, "Additional
+// Properties").
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,categories=multicluster

@@ -5,8 +5,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ExportedService is an export record: one service of one member. It lives in the broker namespace of that member, which
-// alone writes it, and is named "<name>.<namespace>" of the service.
+// ExportedService is an export record: one service of one member. It lives in the broker namespace of that member,
+// which alone writes it, and is named "<name>.<namespace>" of the service.
 //
 // Whose it is follows from its namespace, never from its contents.
 //
