@@ -43,7 +43,7 @@ const (
 )
 
 // shared ends the text of each option that all members share.
-const shared = "All members should have the same value: otherwise they see different imports of the same exports, and `clusterset status` marks those that differ."
+const shared = "All members should have the same value; `clusterset status` marks those that differ."
 
 // Options lists all settings, "broker" first: without it the others have no meaning.
 func Options() []Option { return slices.Concat(membership(), imports()) }
@@ -72,18 +72,17 @@ func membership() []Option {
 		{
 			Name: "vip", Args: "derived|cidr [CIDR...]|none", Default: "derived", Min: 1, Max: 3, Set: (*Config).setVIP,
 			Help: "source of the addresses of ClusterSetIP imports",
-			Text: "`derived`: a Service without selector in every importing cluster, so that kube-proxy or its replacement carries the traffic. `cidr` **[CIDR...]**: the " +
-				"first exporter claims an address of each IP family of the service from the blocks that `clusterset join --vip cidr` reserved for its cluster; these " +
-				"blocks, and `--vip-cidr-pool`, must lie in **CIDR...**, at most one of each family (243.0.0.0/8 and fd17:87d8:f436::/48 where not given). In every " +
-				"importing cluster a Service of the load balancer class `clusterset-dns.io/vip` carries these addresses ([above](#one-address-everywhere)). `none`: no " +
-				"addresses, DNS answers with endpoints. " + shared,
+			Text: "`derived`: a Service without selector in every importing cluster; kube-proxy carries its cluster IP. `cidr` **[CIDR...]**: " +
+				"[one address everywhere](#one-address-everywhere), which the first exporter claims from the blocks that `clusterset join --vip cidr` " +
+				"reserved. These, and `--vip-cidr-pool`, must lie in **CIDR...**, at most one of each IP family (243.0.0.0/8 and fd17:87d8:f436::/48 " +
+				"where not given). `none`: no addresses, DNS answers with endpoints. " + shared,
 		},
 		{
 			Name: "endpoints", Args: "pod_ip|service_ip", Default: "pod_ip", Min: 1, Max: 1,
 			Set:  choice(func(c *Config) *export.Endpoints { return &c.Endpoints }, export.PodIP, export.ServiceIP),
 			Help: "addresses in exported slices",
-			Text: "`pod_ip` exports the endpoints of a ClusterSetIP service; `service_ip` exports its cluster IP instead, while a Pod is ready: for clusters whose Services " +
-				"can be reached from each other and whose Pods cannot.",
+			Text: "`pod_ip` exports the endpoints of a ClusterSetIP service; `service_ip` its cluster IP instead, while a Pod is ready, for clusters " +
+				"that reach each other's Services and not the Pods.",
 		},
 		{
 			Name: "service_cidr", Args: "CIDR...", Min: 1, Max: -1, Set: (*Config).setServiceCIDRs,
@@ -95,7 +94,8 @@ func membership() []Option {
 			Name: "lease", Args: "RENEW TTL|0", Default: "10s 60s", Min: 1, Max: 2, Set: (*Config).setLease,
 			Help: "interval of this member's heartbeat, and age at which another member is silent",
 			Text: "**RENEW** is at least 1s; **TTL** is at least three times **RENEW** and at most 1h. The heartbeat announces the TTL. Each other member uses the larger " +
-				"of its own TTL and the announced one. With more than 100 members both grow: all members together renew at most ten times a second. With `lease 0` no other member is silent here, and this member renews its heartbeat every 5 minutes.",
+				"of its own TTL and the announced one. With more than 100 members " +
+				"both grow. With `lease 0` no other member is silent here, and this one renews its heartbeat every 5 minutes.",
 			Rare: "where a minute is too long, or the link to the broker is often away for longer",
 		},
 		{
@@ -116,9 +116,9 @@ func imports() []Option {
 			Name: "merge", Args: "kep|lighthouse|first", Default: "kep", Min: 1, Max: 1,
 			Set:  choice(func(c *Config) *merge.Mode { return &c.Merge }, merge.Modes...),
 			Help: "document that decides how exports which disagree are merged",
-			Text: "`kep`: the oldest export decides, an import has the ports of any export, and endpoints of an export whose type, headless or not, differs from that " +
-				"of the oldest are imported. `lighthouse`: an import has the ports of all exports, or those of the oldest where all have none in common, and exports of " +
-				"the other type are left out. `first`, as the first version of KEP-1645: nothing is imported until the exports agree. " + shared,
+			Text: "`kep`: the oldest export decides, an import has the ports of any export, and endpoints of exports of another type (headless or not) are " +
+				"imported, too. `lighthouse`: an import has the ports of all exports, or those of the oldest where none is common; exports " +
+				"of another type are left out. `first`, as the first version of KEP-1645: nothing is imported until the exports agree. " + shared,
 			Rare: "`lighthouse` to merge as Lighthouse does, `first` where a wrong merge is worse than none",
 		},
 		{
@@ -138,8 +138,8 @@ func imports() []Option {
 			Help: "namespaces to export and import; with create, missing ones are created; without names: all except kube-*, openshift-*, default and the " +
 				"controller's own",
 			Text: "**SELECTOR** is a label selector such as `clusterset=yes`. `default` counts only where it is named or matches; the others that are excepted never do. " +
-				"With `create` as the first word the controller creates those that imports lack ([below](#missing-namespaces)): all, or those that are named. A selector " +
-				"after `create` is an error.",
+				"`create` comes " +
+				"first, without a selector: [missing namespaces](#missing-namespaces) are made, all or the named ones.",
 		},
 		{
 			Name: "legacy_conditions", Args: "on|off", Default: "off", Min: 1, Max: 1,
