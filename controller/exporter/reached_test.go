@@ -127,8 +127,10 @@ func (b *env) outdatedBroker(a *exporting) {
 	exp := memberenv.NewExport(late)
 	exp.Annotations = map[string]string{apibroker.AnnotationToClusters: "west"}
 	b.Create(exp, memberenv.NewService(late), memberenv.NewSourceSlice(late, "late-1", "10.1.0.2"))
-	a.Await("export seen", func() bool {
-		return a.Member.Export(late) != nil && a.Member.Service(late) != nil && len(a.Member.SourceSlices(late)) == 1
+	// The API server ends the watch of a kind with another CRD: without it nothing is exported for a moment.
+	a.Await("export seen, and records followed again", func() bool {
+		return a.Member.Export(late) != nil && a.Member.Service(late) != nil && len(a.Member.SourceSlices(late)) == 1 &&
+			a.Broker.MayExport() == nil
 	})
 	if err := a.Reconcile(b.Context(), late); !apiserver.IsUnknownField(err) {
 		b.Errorf("a new export: %v, want that a field is unknown", err)
