@@ -67,7 +67,7 @@ func TestReadList(t *testing.T) {
 	}
 }
 
-// A reader that fails says so: half a list does not count.
+// A failure of the reader is reported: half a list does not count.
 func TestReadListThatBreaks(t *testing.T) {
 	broken := errors.New("connection reset")
 	_, err := readList(io.MultiReader(strings.NewReader(`{"items":[{},`), failing{broken}), func(any) item { return item{} })

@@ -261,7 +261,8 @@ func (t dnsTest) oneKind(left int, texts []string, check func(dnsTest)) {
 	t.run(exitOK, []string{"Nothing to do: there is nothing of clusterset"}, "undo")
 }
 
-// restarts: a CoreDNS without "reload" is started anew if the user says so, also when everything is written already.
+// restarts: a CoreDNS without "reload" is started anew if the user asks for it, also when everything is written
+// already.
 func (t dnsTest) restarts() {
 	t.run(exitOK, []string{"deployment.apps/coredns -n kube-system updated (its Pods are started anew)"}, "apply",
 		"--wait=false", "--restart")

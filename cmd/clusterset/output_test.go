@@ -11,7 +11,7 @@ import (
 	"github.com/clusterset-dns/clusterset/admin/write"
 )
 
-// An error after the first write says that earlier writes stay; the steps are printed then, in all formats.
+// An error after the first write tells that earlier writes stay; the steps are printed then, in all formats.
 func TestRest(t *testing.T) {
 	written, same := write.Step{Action: write.Created, Kind: "Member", Name: "east"},
 		write.Step{Action: write.Unchanged, Kind: "Member", Name: "west"}

@@ -572,7 +572,7 @@ func TestToClusters(t *testing.T) {
 	}
 }
 
-// Contents that no record can hold are a failure that says so, not a record that every importer rejects.
+// Contents that no record can hold are a failure with that reason, not a record that every importer rejects.
 func TestTooManyPorts(t *testing.T) {
 	service := newService()
 	for i := range broker.MaxPorts {

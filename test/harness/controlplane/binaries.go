@@ -23,7 +23,7 @@ import (
 // of those versions, in etcdutl that program. With it the harness builds no program.
 const BinEnv = "CLUSTERSET_TEST_BIN"
 
-// assetsEnv names the variable with which setup-envtest says where it has put etcd and kube-apiserver. They are used
+// assetsEnv names the variable in which setup-envtest has the folder of etcd and kube-apiserver. They are used
 // instead of building both; other programs are built all the same.
 const assetsEnv = "KUBEBUILDER_ASSETS"
 
@@ -218,7 +218,7 @@ var (
 	versionLine = regexp.MustCompile(`(?m)^\s*(?:k8s\.io|go\.etcd\.io/etcd)/(kubernetes|etcdutl)(?:/v3)? (v(\d+)\.(\d+)\.\S+)`)
 )
 
-// A recipe says what to build.
+// A recipe describes one build.
 type recipe struct {
 	of      string // "kubernetes" or "etcdutl"
 	version string

@@ -54,7 +54,7 @@ func DefaultCRDs() [][]byte { return append(MCSCRDs(), crd.ClusterProperties) }
 func BrokerCRDs() [][]byte { return [][]byte{crd.Members, crd.ExportedServices, crd.Inventories} }
 
 // A ControlPlane is an etcd and a kube-apiserver. RBAC is on and certificates are verified. No controllers run, but for
-// those of [ControlPlane.StartControllers]: nothing but the API server itself acts on what is written.
+// those of [ControlPlane.StartControllers]: nothing but the API server itself acts on writes.
 //
 // Methods that read and write objects may be called from several goroutines. Those that stop and start the API server
 // or etcd wait for each other.

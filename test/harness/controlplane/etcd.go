@@ -96,7 +96,7 @@ func (c *ControlPlane) withoutEtcd(ctx context.Context, f func() error) error {
 	return err
 }
 
-// Freeze stops the API server in its tracks: connections stay open and take what is sent, but nothing answers, as
+// Freeze stops the API server in its tracks: connections stay open and take data, but nothing answers, as
 // behind a network that drops packets. [ControlPlane.Thaw] and all that stops the API server undo it.
 func (c *ControlPlane) Freeze() error {
 	return c.signalAPIServer(syscall.SIGSTOP, awaitStopped)

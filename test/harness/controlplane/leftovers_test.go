@@ -77,7 +77,7 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	}
 }
 
-// wait fails the test if what is still there after a time in which any machine would be done.
+// wait fails the test if processes are left after a time in which any machine would be done.
 func wait(t *testing.T, what string, gone func() bool) {
 	t.Helper()
 	for range 3600 {

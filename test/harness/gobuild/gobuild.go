@@ -31,13 +31,14 @@ type Command struct {
 	Next string // is built after that; may be empty
 }
 
-// flags are the same for all programs, so that they share what is compiled. A profile (PGO) would compile every package
-// once more for its program, which takes minutes and changes nothing but speed. Data for debuggers take an eighth of
-// the CPU time.
+// flags are the same for all programs, so that they share compiled packages. A profile (PGO) would compile every
+// package once more for its program, which takes minutes and changes nothing but speed. Data for debuggers take an
+// eighth of the CPU time.
 var flags = []string{"-pgo=off", "-trimpath", "-buildvcs=false", "-gcflags=all=-dwarf=false"}
 
-// Build runs c, which is quick if its programs are up to date. It writes to progress what is built, every ten seconds
-// how far it is, and how long it took. All processes of the build have ended when Build returns, also if ctx ends.
+// Build runs c, which is quick if its programs are up to date. It writes to progress the name of the build, every ten
+// seconds how far it is, and how long it took. All processes of the build have ended when Build returns, also if ctx
+// ends.
 func Build(ctx context.Context, c Command, progress io.Writer) error {
 	cmd := command(ctx, c.Dir, c.args())
 	var out output
@@ -97,7 +98,7 @@ func (o *output) text() string {
 	return b.String()
 }
 
-// A counter says how many packages are compiled and how many there are. It counts the latter at the first call: a build
+// A counter counts the packages that are compiled, and all. It counts the latter at the first call: a build
 // that takes less than that does not need it. One goroutine calls it.
 type counter struct {
 	ctx     context.Context

@@ -19,7 +19,7 @@ type Reply struct {
 // Sections are the records of a reply without OPT.
 type Sections struct{ Answer, Authority, Additional []string }
 
-// A Want says which replies are permitted: one of the forms, or any N of the answer records of the only form.
+// A Want has the permitted replies: one of the forms, or any N of the answer records of the only form.
 type Want struct {
 	Head  string
 	Any   int // 0: whole forms

@@ -1,7 +1,7 @@
 // Package golden reads the golden files of the DNS side: objects in, one line each, and the answers of the server out,
 // as dig shows them.
 //
-// A file is a txtar archive. Its comment says what is shown and cites the source; these are its parts, of which only
+// A file is a txtar archive. Its comment names the subject and cites the source; these are its parts, of which only
 // objects and answers must be there:
 //
 //	-- zones --       the zones of the block, clusterset.local if left out
@@ -15,7 +15,7 @@
 // "authority:" and "additional:". The order of records does not matter. The serial is 1. Where answers differ from time
 // to time, "or" stands between the sets that are permitted, or "any N of" before the records of which N are shown.
 //
-// A line "Manifests only: ..." in the comment says why no API server takes these objects.
+// A line "Manifests only: ..." in the comment gives the reason why no API server takes these objects.
 package golden
 
 import (
@@ -58,7 +58,7 @@ type Case struct {
 	text string // as it stands in the file
 }
 
-// A Question is what is asked.
+// A Question is one query.
 type Question struct {
 	Name string
 	Type uint16

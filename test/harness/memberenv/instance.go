@@ -189,7 +189,7 @@ type Writes struct {
 	held  chan struct{}  // closed when watches go on; nil unless they are held
 }
 
-// WithReads adds reads of single objects: what is known from a watch must not be asked for.
+// WithReads adds reads of single objects: objects that a watch brings must not be asked for.
 func (w *Writes) WithReads() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -66,7 +66,7 @@ func (n *Node) Resolver(address string) *net.Resolver {
 	}}
 }
 
-// A Reply says who accepted a connection: the cluster, and the address at which its pod did so, which is behind all
+// A Reply names who accepted a connection: the cluster, and the address at which its pod did so, which is behind all
 // translation.
 type Reply struct {
 	Cluster string         `json:"cluster"`
@@ -78,7 +78,8 @@ const (
 	stopPatience = 2 * time.Minute // that kube-proxy may take to end, on a machine that is busy with other tests
 )
 
-// Connect connects from the node by TCP and returns what the pod says that accepts. It waits for at most five seconds.
+// Connect connects from the node by TCP and returns the reply of the pod that accepts. It waits for at most five
+// seconds.
 func (n *Node) Connect(ctx context.Context, address netip.AddrPort) (Reply, error) {
 	c, err := n.Open(ctx, address)
 	if err != nil {
@@ -87,7 +88,7 @@ func (n *Node) Connect(ctx context.Context, address netip.AddrPort) (Reply, erro
 	return c.Reply, c.Close()
 }
 
-// A Connection is one to a pod, which echoes what is sent. Its methods may be called from one goroutine at a time.
+// A Connection is one to a pod, which is an echo. Its methods may be called from one goroutine at a time.
 type Connection struct {
 	Reply Reply // what the pod said when it accepted
 
@@ -115,7 +116,7 @@ func (n *Node) Open(ctx context.Context, address netip.AddrPort) (*Connection, e
 	return c, nil
 }
 
-// read returns what is sent next, up to the end of a line.
+// read returns the next line.
 func (c *Connection) read() ([]byte, error) {
 	if err := c.conn.SetDeadline(time.Now().Add(patience)); err != nil {
 		return nil, err

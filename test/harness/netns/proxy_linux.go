@@ -14,7 +14,7 @@ import (
 // startPatience is how long kube-proxy may take to get ready, on a machine that is busy with other tests.
 const startPatience = 3 * time.Minute
 
-// Where kube-proxy says how it is, and gives its metrics: addresses in its node.
+// Where kube-proxy has its health and its metrics: addresses in its node.
 const proxyHealth, proxyMetrics = "127.0.0.1:10256", "127.0.0.1:10249"
 
 // A Proxy is the program kube-proxy of some version.
@@ -61,7 +61,7 @@ func (n *Node) proxyFlags(p Proxy, kubeconfig, name string) []string {
 		pods = append(pods, network.String())
 	}
 	return []string{
-		// For all modes, whatever its name says.
+		// For all modes, not for the one in its name.
 		"--iptables-min-sync-period=" + cmp.Or(p.MinSync, time.Second).String(),
 		"--proxy-mode=" + cmp.Or(p.Mode, "nftables"),
 		"--kubeconfig=" + kubeconfig,

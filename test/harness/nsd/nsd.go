@@ -10,7 +10,7 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/subprocess"
 )
 
-// A Config says what an NSD serves on 127.0.0.1, without limits of rate and without chroot.
+// A Config has the zones that an NSD serves on 127.0.0.1, without limits of rate and without chroot.
 type Config struct {
 	Program string // its path
 	Dir     string // of its files, zone files included

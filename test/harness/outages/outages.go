@@ -162,6 +162,6 @@ func Since(t testing.TB, id string, begin time.Time, bound time.Duration, what s
 // Env is the environment variable by which `make faults` asks its tests for the numbers in the table.
 const Env = "CLUSTERSET_FAULTS"
 
-// Long reports whether a test is to do as much as the table says, which takes minutes: in `make faults`, but not in
+// Long reports whether a test has the size of the table, which takes minutes: in `make faults`, but not in
 // `make test`.
 func Long() bool { return os.Getenv(Env) != "" }

@@ -88,7 +88,7 @@ func (s *Server) Await(ctx context.Context, answered func(context.Context) error
 		if err == nil {
 			return nil
 		}
-		// A check that is cut short says nothing about the server. A connection may notice the deadline before ctx does.
+		// A check that is cut short proves nothing about the server. A connection may notice the deadline before ctx does.
 		if last == nil || ctx.Err() == nil && time.Now().Before(deadline) {
 			last = err
 		}

@@ -46,7 +46,7 @@ func (l pageLog) Infof(format string, args ...any) {
 	l.Logger.Infof(format, args...)
 }
 
-// Get returns what is at a path of the page.
+// Get returns the document at a path of the page.
 func (p *StatusPage) Get(ctx context.Context, path string) (string, error) {
 	p.mu.Lock()
 	url := p.url

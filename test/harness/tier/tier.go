@@ -1,4 +1,4 @@
-// Package tier says which make target runs a test. A test without a tier is part of `make test`.
+// Package tier chooses the make target of a test. A test without a tier is part of `make test`.
 //
 //	tier       target            contents
 //	test       make test         finds nearly everything; minutes

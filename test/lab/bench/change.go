@@ -34,7 +34,7 @@ type fresh struct {
 	rcodes  map[string]float64 // of their answers
 }
 
-// A pace says how often which of some things are changed.
+// A pace is how often which of some things are changed.
 type pace struct {
 	rate        int // changes a second; 0 means as many as can be under way
 	things      int

@@ -330,7 +330,7 @@ func (b *bench) awaitHeld(ctx context.Context, m *testclusterset.Member, imports
 }
 
 // held counts the imports and slices of m. It asks for nothing but numbers: a list of the slices would cost the API
-// server more than what is measured.
+// server more than the subject of the measurement.
 func held(ctx context.Context, m *testclusterset.Member) (imports, slices int, err error) {
 	kube, mcs, err := clientsOf(m)
 	if err != nil {

@@ -85,7 +85,7 @@ type togetherPart struct {
 }
 
 // floorWrites is how many objects of each service the floor writes: as many as a change of selection, which shows a
-// slice, hides another, and says in the import why.
+// slice, hides another, and notes the reason in the import.
 const floorWrites = 3
 
 // A togetherResult is one change.

@@ -108,7 +108,7 @@ func (b *bench) failoverSection(ctx context.Context) (_ part, err error) {
 	return found, nil
 }
 
-// startFailover starts everything, also the clients. The caller has to stop what is returned, also after an error.
+// startFailover starts everything, also the clients. The caller has to stop the result, also after an error.
 func (b *bench) startFailover(ctx context.Context) (*failoverRun, error) {
 	f := &failoverRun{b: b, nodes: map[string]*netns.Node{}}
 	b.progress.say("failover: starting a broker and two members with nodes")

@@ -19,7 +19,7 @@ const (
 	freshDuration  = 20 * time.Second
 	// While queries run, the servers take turns of this length.
 	freshTurn = 10 * time.Second
-	// Short beside what is measured, long beside what a poll costs.
+	// Short beside the measured times, long beside the cost of a poll.
 	freshPoll = 200 * time.Microsecond
 
 	targetFresh = 1.2

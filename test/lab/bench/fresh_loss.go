@@ -186,7 +186,7 @@ func newLossResults(trials []*lossTrial, changeCost map[string]float64) lossResu
 	return all
 }
 
-// lost turns what is left of something into what was lost of it, in percent.
+// lost turns the part that is left into the part that was lost, in percent.
 func lost(left []float64) []float64 {
 	percent := make([]float64, len(left))
 	for i, part := range left {

@@ -95,7 +95,7 @@ func cachedRows(z rowZone) []row {
 		// What the targets promise is without a cache.
 		rows[i].target = 0
 	}
-	// One cut size is enough, and there are the others for what is cut.
+	// One cut size is enough, and the others are for the parts that are cut.
 	return append(slices.Delete(rows, 5, 6),
 		row{name: "VIP AAAA, no data", questions: askAAAA(z.virtual), notes: []string{noNoData}},
 		row{name: "mix", questions: z.mix(), notes: []string{mixNote, noNoData}},

@@ -20,7 +20,7 @@ func (p *progress) say(format string, args ...any) {
 	_, _ = fmt.Fprintf(p.w, "[%3.0f s] %s\n", time.Since(p.began).Seconds(), fmt.Sprintf(format, args...))
 }
 
-// every says the line at each interval until the returned function is called, and once more then.
+// every prints the line at each interval until the returned function is called, and once more then.
 func (p *progress) every(interval time.Duration, line func() string) func() {
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() {

@@ -13,7 +13,7 @@ import (
 	"github.com/clusterset-dns/clusterset/test/lab/baseline"
 )
 
-// A question is what is asked, and what a right answer looks like.
+// A question is one query with the form of its right answer.
 type question struct {
 	owner string
 	qtype uint16

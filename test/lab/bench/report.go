@@ -69,7 +69,7 @@ func newGoal(what string, got, most float64) goal {
 	return goal{What: what, Got: got, Most: most, Missed: got > most}
 }
 
-// cell shows what is wanted, and if that is missed.
+// cell shows the target, and whether it is missed.
 func (g goal) cell(format string) string {
 	text := "≤ " + fmt.Sprintf(format, g.Most)
 	if g.Missed {

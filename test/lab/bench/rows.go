@@ -118,5 +118,5 @@ const (
 	noNoData = "the baseline answers NXDOMAIN where others answer NODATA"
 )
 
-// lacks says that the peer is left out of a row, and why.
+// lacks notes that the peer is left out of a row, and the reason.
 func lacks(p peer, why string) map[string]string { return map[string]string{p.name: why} }

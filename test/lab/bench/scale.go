@@ -32,7 +32,7 @@ func (b *bench) scaleSection(ctx context.Context) (_ part, err error) {
 	return s.part, nil
 }
 
-// startScale starts a broker and a member. The caller has to stop what is returned, also after an error.
+// startScale starts a broker and a member. The caller has to stop the result, also after an error.
 func (b *bench) startScale(ctx context.Context, size scaleSize) (*scaleRun, error) {
 	s := &scaleRun{b: b, part: &scalePart{Size: size}}
 	b.progress.say("scale: starting a broker and a member")

@@ -34,7 +34,7 @@ type simulation struct {
 	next   atomic.Int64 // counts changes of addresses
 }
 
-// A scaleSize says how large the clusterset is.
+// A scaleSize is the size of the clusterset.
 type scaleSize struct {
 	Members    int
 	Services   int

@@ -22,7 +22,7 @@ func (s *scaleRun) restartBroker(ctx context.Context) error {
 	return s.unchanged(ctx)
 }
 
-// askedWhile makes a phase of what is done while DNS is asked.
+// askedWhile makes a phase of work that is done while DNS is asked.
 func (s *scaleRun) askedWhile(ctx context.Context, what string, do func(context.Context) error) (*scalePhase, error) {
 	before, err := s.look(ctx)
 	if err != nil {

@@ -44,7 +44,7 @@ type scaleMemory struct {
 	When         string
 	Control      int64
 	ControlPeak  int64
-	ControlInUse int64 // with what is not collected yet
+	ControlInUse int64 // with garbage that is not collected yet
 	DNS          int64
 	DNSPeak      int64
 	DNSHeap      int64

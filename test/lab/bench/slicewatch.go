@@ -33,7 +33,7 @@ type sliceWatch struct {
 	failed error
 }
 
-// A seenSlice is what is known of one.
+// A seenSlice is one slice as it was seen last.
 type seenSlice struct {
 	cluster string
 	hidden  bool

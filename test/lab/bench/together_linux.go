@@ -76,7 +76,7 @@ func (r *togetherRun) changes(ctx context.Context) error {
 	return nil
 }
 
-// startTogether starts everything. The caller has to stop what is returned, also after an error.
+// startTogether starts everything. The caller has to stop the result, also after an error.
 func (b *bench) startTogether(ctx context.Context) (*togetherRun, error) {
 	r := &togetherRun{b: b, part: &togetherPart{Services: b.services}, before: map[string]int{}}
 	b.progress.say("together: starting a broker and two members")

@@ -89,7 +89,7 @@ func (k *kubelet) failed() error {
 	return k.problem
 }
 
-// greet says as a Pod of the suite who it is: its first address, whichever was asked.
+// greet answers as a Pod of the suite: with its first address, whichever was asked.
 func (k *kubelet) greet(conn net.Conn) {
 	local := conn.LocalAddr().(*net.TCPAddr).AddrPort().Addr().Unmap().String()
 	k.mu.Lock()

@@ -9,7 +9,8 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/outages"
 )
 
-// The table says what failed, what did not run, what nothing proves, what was measured, and what of that took too long.
+// The table has the failures, the tests that did not run, the faults without a test, the figures, and those beyond
+// their bound.
 func TestPrint(t *testing.T) {
 	a, b := outages.Test{Dir: "x", Name: "TestA"}, outages.Test{Dir: "x", Name: "TestB"}
 	faults := []outages.Fault{

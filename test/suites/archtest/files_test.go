@@ -18,8 +18,8 @@ import (
 // root is the directory of this module, seen from this package.
 const root = "../../.."
 
-// A fileGraph says which files of one package use an identifier that another file of it declares: a function, a type, a
-// method, a field, a variable or a constant.
+// A fileGraph has the files of one package that use an identifier that another file of it declares: a function, a type,
+// a method, a field, a variable or a constant.
 type fileGraph map[string]map[string]string // user, used, an identifier as an example
 
 // graphOf returns the graph of the files of one package, by name. Imported packages are not read: no identifier of

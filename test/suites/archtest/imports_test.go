@@ -10,8 +10,8 @@ import (
 
 const module = "github.com/clusterset-dns/clusterset"
 
-// A rule says what a package may reach by imports, its own and those of what it imports. A pattern is an import path,
-// or the beginning of some with "..." at the end; "std" is the standard library.
+// A rule has the packages that one may reach by imports, its own and those of what it imports. A pattern is an import
+// path, or the beginning of some with "..." at the end; "std" is the standard library.
 type rule struct {
 	name  string
 	pkg   string   // below the module, "" for its root

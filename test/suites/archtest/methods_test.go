@@ -53,7 +53,7 @@ func receiver(e ast.Expr) string {
 	return "" // the language has no other form
 }
 
-// TestMethodsAreInFewFiles holds the types of what is shipped to a rule of docs/architecture.md: no type has methods in
+// TestMethodsAreInFewFiles holds the types of the product to a rule of docs/architecture.md: no type has methods in
 // more than ten files.
 func TestMethodsAreInFewFiles(t *testing.T) {
 	types := 0

@@ -36,7 +36,7 @@ func readGoMod(t *testing.T, path string) (m goMod) {
 }
 
 // TestAddsNoModule: a CoreDNS with the plugin is compiled from the modules of a CoreDNS without it, in the same
-// versions, and from this one. docs/dependencies.md says so.
+// versions, and from this one (docs/dependencies.md).
 func TestAddsNoModule(t *testing.T) {
 	theirs := map[string]string{corednsModule: goCommand(t, "list", "-m", "-f", "{{.Version}}", corednsModule)}
 	for _, r := range readGoMod(t, goCommand(t, "list", "-m", "-f", "{{.GoMod}}", corednsModule)).Require {

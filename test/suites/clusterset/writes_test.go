@@ -88,7 +88,7 @@ Export db`)
 	const flip = "1 local EndpointSlice patch"
 	count(t, meters, "one endpoint more", "1 broker EndpointSlice apply, "+flip, flip, flip)
 
-	// No write for what is the same, or is not exported.
+	// No write for objects that are the same, or not exported.
 	s.change(t, east, "Endpoints web/1 10.21.0.1 10.21.0.9\nExport web {annotations: {note: x}}")
 	svc := s.services[east.ID+"/web"].DeepCopy()
 	svc.Labels = map[string]string{"app": "web"}

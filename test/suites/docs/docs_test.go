@@ -64,7 +64,7 @@ func blocks(text, language string) (all []string) {
 	return all
 }
 
-// equalSets compares what a document says with what there is.
+// equalSets compares the names in a document with those that exist.
 func equalSets(t *testing.T, what string, documented, actual []string) {
 	t.Helper()
 	slices.Sort(documented)
@@ -120,7 +120,7 @@ func TestMetadata(t *testing.T) {
 	equalSets(t, "metadata label", documented, metadata.Labels(ctx))
 }
 
-// TestPluginCfg does with CoreDNS's own list what README.md says.
+// TestPluginCfg follows README.md with CoreDNS's own list.
 func TestPluginCfg(t *testing.T) {
 	var sed string
 	for _, block := range blocks(section(t, readme, "Description"), "sh") {
@@ -260,7 +260,7 @@ func TestKubeadm(t *testing.T) {
 	}
 }
 
-// TestDockerfile checks what needs no build. TestImage builds and runs what the file says.
+// TestDockerfile checks the parts that need no build. TestImage builds and runs the file.
 func TestDockerfile(t *testing.T) {
 	f := parseDockerfile(t)
 	version := strings.Split(goList(t, "list", "-m", "-f", "{{.GoVersion}}"), ".")

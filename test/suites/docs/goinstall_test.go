@@ -49,7 +49,7 @@ func TestGoInstall(t *testing.T) {
 		}
 	})
 	bin := t.TempDir()
-	// The flags are those of test/harness/gobuild, so that what is compiled already counts. Only the order of the flags is
+	// The flags are those of test/harness/gobuild, so that compiled packages count. Only the order of the flags is
 	// not that of the document.
 	words := strings.Fields(line)
 	cmd := exec.CommandContext(t.Context(), words[0], slices.Concat(words[1:2],

@@ -54,7 +54,8 @@ func TestImage(t *testing.T) {
 // imageVersion is the version of the programs that the test builds.
 const imageVersion = "v0.0.0-test"
 
-// starts runs what is in the root folder of a container: the server, with what a cluster mounts, and the command.
+// starts runs the programs in the root folder of a container: the server, with the mounts of a cluster, and the
+// command.
 func (f dockerfile) starts(t *testing.T, image string) {
 	t.Helper()
 	apply(t, "apiVersion: v1\nkind: ServiceAccount\nmetadata: {name: coredns, namespace: kube-system}\n")

@@ -226,7 +226,7 @@ func lighthouseSlice(cluster, clusterIP string) *discoveryv1.EndpointSlice {
 	return s
 }
 
-// awaitsLighthouse returns nil if the export is on the broker and its condition says that an import is in the way.
+// awaitsLighthouse returns nil if the export is on the broker and its condition names the import that is in the way.
 func awaitsLighthouse(ctx context.Context, m *testclusterset.Member) error {
 	exp, err := m.ServiceExport(ctx, "shop", "web")
 	if err != nil {
@@ -240,7 +240,7 @@ func awaitsLighthouse(ctx context.Context, m *testclusterset.Member) error {
 	return fmt.Errorf("conditions %+v, want Ready=True that tells of the ServiceImport", exp.Status.Conditions)
 }
 
-// removeLighthouse does what the document says.
+// removeLighthouse follows the document.
 func removeLighthouse(t *testing.T, m *testclusterset.Member, part string) {
 	t.Helper()
 	const selector = "endpointslice.kubernetes.io/managed-by=" + lighthouseAgent

@@ -85,7 +85,7 @@ func checkLabels(t *testing.T, documented, exported map[string][]string) {
 	}
 }
 
-// A registry collects what is registered with it.
+// A registry has the collectors that are registered with it.
 type registry map[string][]string
 
 func (r registry) Register(c prometheus.Collector) error {

@@ -794,7 +794,7 @@ func (w *env) allowed(c *controlplane.ControlPlane, user, verb, resource, group,
 }
 
 // silence has a broker that accepts connections and says nothing: the time for the whole call ends, and the verdict is
-// about the broker. What the cluster says must have come by then, so on a slow machine a later call has more time.
+// about the broker. The answers of the cluster must have come by then, so on a slow machine a later call has more time.
 func (w *env) silence() {
 	hole, err := net.Listen("tcp", "127.0.0.1:0")
 	w.must(err)

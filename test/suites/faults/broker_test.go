@@ -359,8 +359,8 @@ func TestMemberIsExpelled(t *testing.T) {
 }
 
 // Two controllers with the identity, the credential and the objects of west, as after its etcd was cloned: the one that
-// has not noted the heartbeat on the broker finds that it is a copy, is frozen and says why, and its administrator can
-// neither join nor leave. The other one goes on, also after a restart (docs/spec/controller.md 7.8).
+// has not noted the heartbeat on the broker finds that it is a copy, is frozen with that reason, and its administrator
+// can neither join nor leave. The other one goes on, also after a restart (docs/spec/controller.md 7.8).
 func TestClusterIsCloned(t *testing.T) {
 	tier.Nightly(t)
 	const ns = "cloned"

@@ -16,7 +16,7 @@ import (
 )
 
 // Somebody deletes the heartbeat of a member on the broker, and then those of all. A member that lives makes its own
-// again, and keeps what is left of its TTL until then: neither of two members loses anything in the other
+// again, and keeps the rest of its TTL until then: neither of two members loses anything in the other
 // (docs/spec/controller.md 8.1).
 func TestHeartbeatsAreDeleted(t *testing.T) {
 	tier.Nightly(t)

@@ -183,7 +183,7 @@ func TestBrokerTakesNoWrites(t *testing.T) {
 			switch {
 			case tt.exports:
 				awaitImport(t, west, ns, "web", "10.21.0.2 10.22.0.1")
-			case tt.heartbeats: // the inventory says that the export is behind
+			case tt.heartbeats: // the inventory marks the export as behind
 				awaitImport(t, west, ns, "web", "10.22.0.1")
 				askWest.await()
 				askWest.change("east", "10.21.0.2")
@@ -314,7 +314,7 @@ func denyWrites(t *testing.T, cluster string, writes []admissionv1.NamedRuleWith
 	return allow
 }
 
-// awaitPending waits until the condition of an export says that it waits for the broker.
+// awaitPending waits until an export waits for the broker, by its condition.
 func awaitPending(t *testing.T, m *testclusterset.Member, namespace, name string) {
 	t.Helper()
 	until.OK(t, "condition of "+name, func(ctx context.Context) error {

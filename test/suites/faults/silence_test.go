@@ -22,7 +22,7 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
-// A member loses the right to read its EndpointSlices. It says that it is blind: for the others it is silent at once,
+// A member loses the right to read its EndpointSlices. Its heartbeat is blind: for the others it is silent at once,
 // what only it serves, headless too, is a last resort, and its endpoints are back when it sees them again and has
 // written them (docs/spec/controller.md 8.1, docs/spec/controller.md 8.2).
 func TestMemberIsBlind(t *testing.T) {

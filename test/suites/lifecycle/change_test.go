@@ -115,7 +115,7 @@ func TestAPIKilledUnderLoad(t *testing.T) {
 	var before usage
 	begin := time.Now()
 	for i := 0; i < 3 || time.Since(begin) < *soak; i++ {
-		if i == 1 { // after what is allocated once
+		if i == 1 { // after the allocations that are made once
 			before = used()
 		}
 		if i%3 == 2 {
@@ -130,7 +130,7 @@ func TestAPIKilledUnderLoad(t *testing.T) {
 			must(t, cp.StartAPIServer(t.Context()))
 			until.OK(t, "one log line", func(context.Context) error { return onceIn(written(), server+": reached ") })
 		}
-		// The new watches see what is written now.
+		// The new watches see the next writes.
 		back, ip := time.Now(), fmt.Sprintf("10.96.3.%d", 2-i%2)
 		apply(t, vip(ns, "web", ip))
 		s.await(web, "NOERROR "+ip)

@@ -319,7 +319,7 @@ func TestSnapshot(t *testing.T) {
 	}
 	p.terminate()
 
-	// The API server accepts connections and says nothing.
+	// The API server accepts connections and does not answer.
 	must(t, api(t).Freeze())
 	defer func() { must(t, api(t).Thaw()) }()
 	begin = time.Now()
@@ -339,7 +339,7 @@ func TestSnapshot(t *testing.T) {
 }
 
 // testNoRoom runs a process whose snapshot can never be written: a folder is where the file that is to replace it would
-// be. Answers go on, and one line says so (F30).
+// be. Answers go on, with one line in the log (F30).
 func testNoRoom(t *testing.T, corefile string, values []string, file string) {
 	t.Helper()
 	must(t, os.MkdirAll(filepath.Join(filepath.Dir(file), "."+filepath.Base(file)+".next", "folder"), 0o700))

@@ -332,7 +332,7 @@ func (r *randomWriter) heartbeat() *coordinationv1.Lease {
 	return l
 }
 
-// status returns what a member says of itself: the properties by which exports reach it, and its options.
+// status returns the status of a Member: the properties by which exports reach it, and its options.
 func (r *randomWriter) status() (s v1alpha1.MemberStatus) {
 	s.Version, s.Merge = r.choose("", "0.1.0", "9.9.9"), r.choose("", "kep", "first")
 	s.VIP = r.choose("", "derived", "none", "cidr 243.0.0.0/8", "cidr 0.0.0.0/0")

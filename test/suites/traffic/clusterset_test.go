@@ -1,6 +1,6 @@
 //go:build traffic && linux
 
-// Package traffic proves by real packets that clients reach what is exported: each member is a network namespace with
+// Package traffic proves by real packets that clients reach exported services: each member is a network namespace with
 // kube-proxy and our CoreDNS in it, over a real API server with the controller that makes EndpointSlices. Our
 // controller runs in this process, with the rights that are shipped, and meets the others by way of a broker. It needs
 // root.
@@ -129,7 +129,7 @@ func (m *member) startDNS(t *testing.T, bin string) {
 	t.Helper()
 	kubeconfig, err := m.ServiceAccountKubeconfig(t.Context(), wellknown.ControllerNamespace, "clusterset-dns")
 	must(t, err)
-	// Beside what is removed whatever becomes of this process.
+	// Beside the parts that are removed with this process in any case.
 	corefile := filepath.Join(filepath.Dir(kubeconfig), "Corefile")
 	must(t, os.WriteFile(corefile, fmt.Appendf(nil, `%s {
     bind 127.0.0.1

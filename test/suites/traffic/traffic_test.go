@@ -133,7 +133,7 @@ func (c *clusterset) headless(t *testing.T) {
 }
 
 // notReady: the pods of a headless Service with publishNotReadyAddresses have their names everywhere while they are not
-// ready, as the controller that makes slices says that they are (docs/spec/controller.md 3.4).
+// ready, for the controller that makes slices (docs/spec/controller.md 3.4).
 func (c *clusterset) notReady(t *testing.T) {
 	quorum := service{Name: "quorum", Headless: true, Ports: map[string]int32{"raft": 33}, Pods: 1}
 	object := quorum.Object()

@@ -130,7 +130,7 @@ func (k *kubelet) take(ctx context.Context, namespace string) error {
 	return nil
 }
 
-// start runs a Pod. It is ready when it says that it listens, and has succeeded when it ends.
+// start runs a Pod. It is ready when it prints that it listens, and has succeeded when it ends.
 func (k *kubelet) start(ctx context.Context, p *corev1.Pod) error {
 	k.mu.Lock()
 	k.took++

@@ -42,7 +42,7 @@ func (d *demo) heading(title, says string) {
 	d.printf("%d. %s\n\n%s\n", d.headings, title, indent(says+"\n", "   "))
 }
 
-// step prints what is being done and, when the returned function is called, how long it took. Every ten seconds in
+// step prints its name and, when the returned function is called, the time that it took. Every ten seconds in
 // between it prints the time so far.
 func (d *demo) step(what string) (done func()) {
 	began := time.Now()

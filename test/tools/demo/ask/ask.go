@@ -17,7 +17,7 @@ import (
 // Zone is the zone that the demo serves.
 const Zone = "clusterset.local"
 
-// A Question is what is asked, what it shows, and the only right answer.
+// A Question is a query, its purpose, and the only right answer.
 type Question struct {
 	Shows  string
 	Name   string // below svc.clusterset.local
