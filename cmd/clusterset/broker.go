@@ -61,8 +61,8 @@ other ones. Clusters that are members already do not change.`,
 func newBrokerRemove(f *factory) *cobra.Command {
 	var o join.LeaveOptions
 	c := &cobra.Command{
-		Use: "remove ID", Short: "Remove a member whose cluster no longer exists", Args: requireID,
-		Long: `Remove from the broker a member whose cluster no longer exists, or should no longer be a member. Its exports disappear
+		Use: "remove ID", Short: "Remove the member of a cluster that no longer exists", Args: requireID,
+		Long: `Remove from the broker the member of a cluster that no longer exists, or should be no member. Its exports disappear
 from all other members, and its cluster ID becomes free. A cluster that still runs ends its imports; to clean it up,
 too, run "clusterset leave" there.
 

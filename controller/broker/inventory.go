@@ -90,7 +90,7 @@ func claimsOf(e v1alpha1.InventoryEntry, template merge.Claim) (all []merge.Clai
 	return all
 }
 
-// inventoryChanged reports the services whose entry differs from the newest known inventory. An end is urgent if the
+// inventoryChanged reports the services with another entry than in the newest known inventory. An end is urgent if the
 // member has a record.
 func (x *Exports) inventoryChanged(i *v1alpha1.Inventory, initial bool) {
 	ms := x.members

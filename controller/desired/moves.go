@@ -15,7 +15,7 @@ import (
 // order, exported as well as imported ones:
 //
 //	slices that are new, and updates that lose no endpoint
-//	updates that lose some     without losing those that have moved to what is not written: [Moves.WithMissing]
+//	updates that lose some     but for those that have moved to a slice not yet written: [Moves.WithMissing]
 //	slices that go             but for the same endpoints: [Moves.DivideUnwanted]
 
 // LosingLast returns wanted slices with those last that lose endpoints. existing returns the slice of a name, nil if it

@@ -57,7 +57,7 @@ func (o *Own) Export(svc types.NamespacedName, status identity.Status) (r export
 	return r, nil, true
 }
 
-// lostExport returns the listed export of a record whose ServiceExport went with its CRD while no controller ran, or
+// lostExport returns the listed export of a record. Its ServiceExport went with its CRD while no controller ran, or
 // cannot be read yet (docs/spec/controller.md 3.2). Its endpoints follow the Service; its slice strategy is not known.
 func (o *Own) lostExport(record *v1alpha1.ExportedService, uid types.UID, status identity.Status) export.Result {
 	spec := &record.Spec

@@ -63,7 +63,7 @@ type Heartbeat struct {
 	renewed   time.Time // begin of the round that sent the last heartbeat that succeeded
 	answered  time.Time // when the own API server answered last
 	failed    time.Time // when it did not answer last
-	announced saying    // by the last heartbeat
+	announced content   // by the last heartbeat
 	pass      pass
 	mending   bool // the broker was restored, and the pass after that has not ended
 }
@@ -155,8 +155,8 @@ func (h *Heartbeat) ttl() time.Duration {
 	return cmp.Or(ttl, apibroker.MaxHeartbeatTTL)
 }
 
-// A saying holds the facts of a heartbeat.
-type saying struct {
+// A content has the facts of a heartbeat.
+type content struct {
 	ttl      time.Duration
 	complete protocol.Stamp
 	blind    string
@@ -186,30 +186,30 @@ func (h *Heartbeat) blind(now time.Time) string {
 
 // beat renews the heartbeat if that is due in a round. It reports whether it did.
 func (h *Heartbeat) beat(ctx context.Context, begin time.Time, blind string) (sent bool, err error) {
-	says := saying{h.pass.ttl, h.pass.complete, blind}
-	if !h.due(begin, says) {
+	next := content{h.pass.ttl, h.pass.complete, blind}
+	if !h.due(begin, next) {
 		return false, nil
 	}
 	now, stamp := time.Now(), h.Broker.Own.Stamp()
 	if err := h.Membership.Original.note(ctx, stamp, h.mending); err != nil {
 		return false, err
 	}
-	if err := h.Broker.Heartbeats.Renew(ctx, stamp, says.ttl, says.complete, says.blind); err != nil {
+	if err := h.Broker.Heartbeats.Renew(ctx, stamp, next.ttl, next.complete, next.blind); err != nil {
 		h.Membership.Original.recordSent(stamp, false)
 		return false, err
 	}
 	h.Membership.Original.recordSent(stamp, true)
-	h.renewed, h.announced = begin, says
+	h.renewed, h.announced = begin, next
 	h.pass.recordSent(now)
 	return true, nil
 }
 
-// due reports whether a heartbeat is due in a round, or has something to say at once.
-func (h *Heartbeat) due(begin time.Time, says saying) bool {
+// due reports whether a heartbeat is due in a round, or has news to send at once.
+func (h *Heartbeat) due(begin time.Time, next content) bool {
 	renew, _ := h.Pace()
 	renew = cmp.Or(renew, seldom)
 	switch {
-	case says.complete != h.announced.complete, says.blind != h.announced.blind, says.ttl < h.announced.ttl,
+	case next.complete != h.announced.complete, next.blind != h.announced.blind, next.ttl < h.announced.ttl,
 		elapsed.Between(h.renewed, begin) >= renew:
 		return true
 	case h.Renew == 0 || renew <= h.Renew:

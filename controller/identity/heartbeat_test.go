@@ -179,6 +179,18 @@ func TestLateHeartbeat(t *testing.T) {
 	}
 }
 
+// canBeBlind makes the heartbeat blind while the result is set.
+func (b *beating) canBeBlind() *atomic.Bool {
+	blind := new(atomic.Bool)
+	b.heartbeat.Blind = func(time.Time) string {
+		if blind.Load() {
+			return "Service: forbidden"
+		}
+		return ""
+	}
+	return blind
+}
+
 // docs/spec/controller.md 8.2: a cluster that does not see itself reports it, and compares its exports before it
 // reports that it does again.
 func TestBlindHeartbeat(t *testing.T) {
@@ -186,13 +198,7 @@ func TestBlindHeartbeat(t *testing.T) {
 	env.Join()
 	t.Run("heartbeat", func(t *testing.T) { // what ends before the environment does
 		b := newBeating(t, env, 0, 3*time.Second, false)
-		var blind atomic.Bool
-		b.heartbeat.Blind = func(time.Time) string {
-			if blind.Load() {
-				return "Service: forbidden"
-			}
-			return ""
-		}
+		blind := b.canBeBlind()
 		b.run()
 		b.allow()
 		env.Await("a heartbeat", func() bool { is := b.last(); return is.Stamp > 0 && !is.Blind })
@@ -218,13 +224,7 @@ func TestHeartbeatAfterRestore(t *testing.T) {
 	env.Join()
 	t.Run("heartbeat", func(t *testing.T) { // what ends before the environment does
 		b := newBeating(t, env, 0, 3*time.Second, false)
-		var blind atomic.Bool
-		b.heartbeat.Blind = func(time.Time) string {
-			if blind.Load() {
-				return "Service: forbidden"
-			}
-			return ""
-		}
+		blind := b.canBeBlind()
 		part := apibroker.InventoryPart(memberenv.DB.Namespace, memberenv.DB.Name)
 		before := &v1alpha1.Inventory{ObjectMeta: metav1.ObjectMeta{Name: part}}
 		if err := b.Broker.Own.ApplyInventory(t.Context(), before); err != nil {

@@ -19,7 +19,7 @@
 //	    |  the broker lost a record that its owner lists, or has an old one, or slices lack the ports of their record: refreshOthers
 //	    |  keeps the endpoints of all clusters current
 //	    v
-//	writer.write    compare --> desired.ObjectsOf, desired.Diff (pure) --> write.Import.Apply, until there are none; status last
+//	writer.write    compare --> desired.ObjectsOf, desired.Diff (pure) --> write.Import.Apply, until nothing differs
 //	    |
 //	    v
 //	conditions      Conflict of this cluster's own ServiceExport

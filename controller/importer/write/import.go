@@ -1,5 +1,5 @@
 // Package write writes the objects of imported services: ServiceImport, derived Service, EndpointSlices. The importer
-// decides what they should be; this package in which order they are written, and what is left as the API server has it.
+// decides what they should be; this package orders the writes, and leaves out those that the API server does not keep.
 package write
 
 import (

@@ -47,7 +47,7 @@ func (r *requests) isFutileText(name, asked, found string) bool {
 	case r.asked[name] == asked:
 		r.writer.responses.set(r.svc, name, response{asked, found})
 		if !remembered {
-			r.writer.cfg.Log.Warningf("import %s: the API server keeps the %s different from what is written; it is left as it is", r.svc, name)
+			r.writer.cfg.Log.Warningf("import %s: the API server keeps the %s different from the request; it is left as it is", r.svc, name)
 		}
 		return true
 	}
