@@ -253,12 +253,12 @@ func (u *undecodables) all() (all []*Undecodable) {
 }
 
 // stub returns an object of the type of the resource with nothing but the identity of another.
-func (r Resource) stub(all *Undecodable) runtime.Object {
+func (r Resource) stub(bad *Undecodable) runtime.Object {
 	obj := reflect.New(reflect.TypeOf(r.Example).Elem()).Interface().(runtime.Object)
 	m := obj.(metav1.Object)
-	m.SetNamespace(all.Namespace)
-	m.SetName(all.Name)
-	m.SetUID(all.UID)
-	m.SetResourceVersion(all.ResourceVersion)
+	m.SetNamespace(bad.Namespace)
+	m.SetName(bad.Name)
+	m.SetUID(bad.UID)
+	m.SetResourceVersion(bad.ResourceVersion)
 	return obj
 }

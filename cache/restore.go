@@ -108,12 +108,12 @@ func (r *restorer) restore(sn *snapshot) {
 		ws.objects.replace(w.Kind, w.Namespace, sn.itemsOf(w.Watch))
 		w.handleEvent(loaded)
 	}
-	all := sn.time().UTC().Format(time.RFC3339)
+	written := sn.time().UTC().Format(time.RFC3339)
 	if !slices.ContainsFunc(restoring, (*watch).needed) {
-		r.cfg.Log.Infof("%s: using the cluster ID in the snapshot of %s until ClusterProperties are listed", r.cfg.Name, all)
+		r.cfg.Log.Infof("%s: using the cluster ID in the snapshot of %s until ClusterProperties are listed", r.cfg.Name, written)
 		return
 	}
-	r.cfg.Log.Warningf("%s: serving the snapshot of %s until the API server sends the lists", r.cfg.Name, all)
+	r.cfg.Log.Warningf("%s: serving the snapshot of %s until the API server sends the lists", r.cfg.Name, written)
 	if whole {
 		coverage, _ := ws.coverage(nil)
 		ws.restored <- restored{ws.objects.drain(), sn.Serial, sn.Behind, coverage}

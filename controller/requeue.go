@@ -97,8 +97,8 @@ func (r requeuer) namespaceChanged(name string) {
 			r.exports.Add(svc, queue.Live)
 		}
 	}
-	for _, all := range [][]types.NamespacedName{exports, r.member.Imports(), r.broker.Services()} {
-		for _, svc := range all {
+	for _, services := range [][]types.NamespacedName{exports, r.member.Imports(), r.broker.Services()} {
+		for _, svc := range services {
 			if svc.Namespace == name {
 				r.imports.Add(svc, queue.Live)
 			}

@@ -396,7 +396,7 @@ func (e *Exporter) conditions(exp *mcsv1beta1.ServiceExport, valid, ready metav1
 }
 
 // reportReached writes the reached members to an export for some clusters (docs/spec/controller.md 3.8). record is the
-// export record, or nil. has: the broker has it; until then the old text and ids stay.
+// export record, or nil. found: the broker has the record; until then the old text and ids stay.
 func (e *Exporter) reportReached(ctx context.Context, exp *mcsv1beta1.ServiceExport, record *v1alpha1.ExportedService,
 	found bool) error {
 	var ids []string
@@ -404,8 +404,8 @@ func (e *Exporter) reportReached(ctx context.Context, exp *mcsv1beta1.ServiceExp
 		if !found || !e.cfg.Broker.Synced() {
 			return nil
 		}
-		all := merge.Record{Cluster: e.cfg.Membership.Identity.ClusterID, Spec: record.Spec}
-		ids = merge.ReachedBy(all, e.cfg.Broker.Selectable([]merge.Record{all}))
+		own := merge.Record{Cluster: e.cfg.Membership.Identity.ClusterID, Spec: record.Spec}
+		ids = merge.ReachedBy(own, e.cfg.Broker.Selectable([]merge.Record{own}))
 	}
 	wait, err := e.cfg.Conditions.SetExportedTo(ctx, exp, idText(ids))
 	if wait > 0 {

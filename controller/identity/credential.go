@@ -124,11 +124,11 @@ func (c *Credential) due(now time.Time, part float64) bool {
 	if life <= 0 || c.unauthorized {
 		return false
 	}
-	limit := time.Duration(part * float64(min(life, maxAge)))
-	if elapsed.Between(c.loaded, now) >= limit {
+	age := time.Duration(part * float64(min(life, maxAge)))
+	if elapsed.Between(c.loaded, now) >= age {
 		return true
 	}
-	return !c.own && (now.Before(c.token.Issued) || now.Sub(c.token.Issued) >= limit)
+	return !c.own && (now.Before(c.token.Issued) || now.Sub(c.token.Issued) >= age)
 }
 
 // Rejected returns the broker's rejection of the credential, or "".

@@ -23,12 +23,12 @@ type Memory struct {
 }
 
 // LoadMemory reads the note. namespace is the controller's.
-func LoadMemory(ctx context.Context, m *member.Cluster, log logging.Logger, namespace string, all types.UID) (*Memory,
-	wellknown.Noted, error) {
+func LoadMemory(ctx context.Context, m *member.Cluster, log logging.Logger, namespace string,
+	brokerUID types.UID) (*Memory, wellknown.Noted, error) {
 	memory := &Memory{
 		note: member.LeaseNote{Cluster: m, Namespace: namespace, Lease: wellknown.MembersLease,
 			Key: wellknown.AnnotationMembers},
-		broker: all, log: log,
+		broker: brokerUID, log: log,
 	}
 	text, err := memory.note.Await(ctx, log)
 	if apierrors.IsForbidden(err) { // rights of before this note
@@ -36,7 +36,7 @@ func LoadMemory(ctx context.Context, m *member.Cluster, log logging.Logger, name
 	} else if err != nil {
 		return nil, wellknown.Noted{}, err
 	}
-	return memory, wellknown.ParseNoted(text, all), nil
+	return memory, wellknown.ParseNoted(text, brokerUID), nil
 }
 
 // save writes the note if it changed, and logs a failure. The heartbeat does not depend on it: the note matters only

@@ -225,8 +225,8 @@ func (o *Original) look(ctx context.Context) (found verdict, err error) {
 
 // recordSent records whether the broker accepted a heartbeat. After a failure the next check reads the broker's
 // heartbeat.
-func (o *Original) recordSent(stamp protocol.Stamp, used bool) {
-	if o.again = !used; used {
+func (o *Original) recordSent(stamp protocol.Stamp, accepted bool) {
+	if o.again = !accepted; accepted {
 		o.wrote = stamp
 	}
 }

@@ -101,7 +101,7 @@ func (r reader) read(svc types.NamespacedName, own ownExport) inputs {
 
 // completeVIPs sets Removed and Taken.
 func (r reader) completeVIPs(svc types.NamespacedName, v *merge.VIPs) {
-	used := func(ip netip.Addr, by func(other types.NamespacedName) bool) {
+	addTaken := func(ip netip.Addr, by func(other types.NamespacedName) bool) {
 		if slices.ContainsFunc(r.member.ImportsWith(ip), func(other types.NamespacedName) bool {
 			return other != svc && by(other)
 		}) {
@@ -110,11 +110,11 @@ func (r reader) completeVIPs(svc types.NamespacedName, v *merge.VIPs) {
 	}
 	v.Removed = r.broker.Members.RemovedAmong(v.Has)
 	for _, a := range v.Has {
-		used(a.IP, func(other types.NamespacedName) bool { return other.String() < svc.String() })
+		addTaken(a.IP, func(other types.NamespacedName) bool { return other.String() < svc.String() })
 	}
 	for _, c := range v.Claims {
 		if !slices.ContainsFunc(v.Has, func(a merge.Address) bool { return a.IP == c.IP }) {
-			used(c.IP, func(types.NamespacedName) bool { return true })
+			addTaken(c.IP, func(types.NamespacedName) bool { return true })
 		}
 	}
 }

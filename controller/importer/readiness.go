@@ -15,12 +15,12 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/member"
 )
 
-// readiness returns the condition Ready of the import (docs/spec/controller.md 6). o are the desired objects; taken are
-// the names of those that exist and are not ours; failure is why the derived Service could not be written.
+// readiness returns the condition Ready of the import (docs/spec/controller.md 6). o are the desired objects; foreign
+// are the names of those that exist and are not ours; failure is why the derived Service could not be written.
 //
 // The condition has no observedGeneration: only we write the spec, so with one each change of the spec would be two
 // writes.
-func readiness(p plan, o desired.Objects, used []string, failure error) metav1.Condition {
+func readiness(p plan, o desired.Objects, foreign []string, failure error) metav1.Condition {
 	spec := &o.Import.Spec
 	pending := func(format string, args ...any) metav1.Condition {
 		return notReady(mcsv1beta1.ServiceImportReasonPending, fmt.Sprintf(format, args...))
@@ -30,8 +30,8 @@ func readiness(p plan, o desired.Objects, used []string, failure error) metav1.C
 		return notReady(mcsv1beta1.ServiceImportReasonIPFamilyNotSupported,
 			fmt.Sprintf("The service has %s, and this cluster has %s.",
 				familyText(p.result.Import.Spec.IPFamilies), familyText(p.cluster.Families)))
-	case len(used) > 0:
-		return pending("Waiting for a name that is taken by an object which is not ours: %s.", strings.Join(used, ", "))
+	case len(foreign) > 0:
+		return pending("Waiting for a name that is taken by an object which is not ours: %s.", strings.Join(foreign, ", "))
 	case failure != nil && !p.result.Routed():
 		return pending("Waiting for the derived Service: %s.", whyFailed(failure))
 	case len(spec.Ports) == 0 && spec.Type == mcsv1beta1.ClusterSetIP:
