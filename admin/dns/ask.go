@@ -2,59 +2,115 @@ package dns
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"net"
-	"strings"
-	"time"
+	"slices"
 
 	"github.com/miekg/dns"
+
+	"github.com/clusterset-dns/clusterset/admin/ask"
+	"github.com/clusterset-dns/clusterset/admin/explain/cause"
+	"github.com/clusterset-dns/clusterset/admin/read"
+	"github.com/clusterset-dns/clusterset/admin/wiring"
 )
 
-// A Answer is a resolver's answer to a question for TXT of dns-version in the zone (docs/spec/dns-wiring.md 7).
+// A Answer is that of one DNS server to a question for TXT of dns-version in the zone (docs/spec/dns-wiring.md 7).
 type Answer struct {
-	Server   string `json:"server,omitempty"`   // host and port
-	Protocol string `json:"protocol,omitempty"` // udp or tcp
-	Response string `json:"response,omitempty"` // "NOERROR 1.0.0"; empty if there was none
-	Error    string `json:"error,omitempty"`    // why there was none
+	Server   string     `json:"server"`             // "pod/NAME", "service/NAME" or host and port
+	Role     cause.Role `json:"role,omitempty"`     // "cluster" or "clusterset"
+	Response string     `json:"response,omitempty"` // "NOERROR 1.0.0"; empty if there was none
+	Error    string     `json:"error,omitempty"`    // why there was none
+	Unread   string     `json:"unread,omitempty"`   // why it was not asked
 	// Wired means that the answer is that of a DNS server of a clusterset.
 	Wired bool `json:"wired"`
 }
 
-// askTimeout bounds one question over one protocol.
-const askTimeout = 2 * time.Second
-
-// askServers sends the question to the servers, over UDP and then over TCP, until one responds.
-func askServers(ctx context.Context, servers []string, zone string) Answer {
-	question := new(dns.Msg)
-	question.SetQuestion("dns-version."+dns.Fqdn(zone), dns.TypeTXT)
-	var failed error
-	for _, server := range servers {
-		if _, _, err := net.SplitHostPort(server); err != nil {
-			server = net.JoinHostPort(server, "53")
+// Ask asks all ready Pods of the cluster's DNS server and, unless that serves the zone itself, of that of the
+// clusterset. It works with the part of a state that could be read.
+func (s *State) Ask(ctx context.Context, c *read.Cluster, q ask.Question) []cause.Server {
+	var ofCluster, ofClusterSet []cause.Server
+	read.Parallel(func() {
+		if s.clusterService != nil {
+			ofCluster = ask.Service(ctx, c, q, s.clusterService, cause.ClusterDNS)
 		}
-		for _, protocol := range []string{"udp", "tcp"} {
-			client := dns.Client{Net: protocol, Timeout: askTimeout}
-			reply, _, err := client.ExchangeContext(ctx, question, server)
-			if err == nil {
-				return answerOf(server, protocol, reply)
-			}
-			failed = errors.Join(failed, fmt.Errorf("%s: %w", protocol, err))
+	}, func() {
+		if s.Server.object != nil && !s.inProcess() {
+			ofClusterSet = ask.Service(ctx, c, q, s.Server.object, cause.ClusterSetDNS)
 		}
-	}
-	if failed == nil {
-		failed = errors.New("no address of a resolver is known")
-	}
-	return Answer{Error: strings.ReplaceAll(failed.Error(), "\n", "; ")}
+	})()
+	return slices.Concat(ofClusterSet, ofCluster)
 }
 
-func answerOf(server, protocol string, reply *dns.Msg) Answer {
-	a := Answer{Server: server, Protocol: protocol, Response: dns.RcodeToString[reply.Rcode]}
-	for _, rr := range reply.Answer {
-		if txt, ok := rr.(*dns.TXT); ok && reply.Rcode == dns.RcodeSuccess {
-			a.Response += " " + strings.Join(txt.Txt, "")
+func (s *State) inProcess() bool {
+	return slices.ContainsFunc(s.Resolvers, func(r wiring.Resolver) bool { return r.InProcess })
+}
+
+// ask asks the resolver that the user named or else all DNS servers.
+func (w *wirer) ask(ctx context.Context, s *State) {
+	q := ask.Question{Name: "dns-version." + s.Zone, Type: dns.TypeTXT}
+	var asked []cause.Server
+	if w.o.Ask != "" {
+		asked = ask.Addresses(ctx, q, []string{w.o.Ask})
+	} else {
+		asked = s.Ask(ctx, w.Cluster, q)
+	}
+	s.Answers = nil
+	for i := range asked {
+		s.Answers = append(s.Answers, answerOf(&asked[i]))
+	}
+}
+
+func answerOf(s *cause.Server) Answer {
+	a := Answer{Server: s.Name, Role: s.Role, Unread: s.Unread}
+	r := s.UDP
+	if !r.Asked || r.Failure != "" {
+		r = s.TCP
+	}
+	if a.Error = r.Failure; r.Asked && r.Failure == "" {
+		a.Response = dns.RcodeToString[r.Rcode]
+		if len(r.Values) > 0 && r.Rcode == dns.RcodeSuccess {
+			a.Response += " " + r.Values[0]
 			a.Wired = true
 		}
 	}
 	return a
 }
+
+// answered reports whether servers with a role were asked, and each answers for a DNS server of a clusterset.
+func (s *State) answered(role cause.Role) bool {
+	asked := false
+	for _, a := range s.Answers {
+		if a.Role == role {
+			if !a.Wired {
+				return false
+			}
+			asked = true
+		}
+	}
+	return asked
+}
+
+// replied reports whether a resolver replied: then it will to another question.
+func (a Answer) replied() bool { return a.Role != cause.ClusterSetDNS && a.Response != "" }
+
+// unanswered returns the first resolver without the answer of a DNS server of a clusterset, or nil.
+func (s *State) unanswered() *Answer {
+	for i := range s.Answers {
+		if a := &s.Answers[i]; a.Role != cause.ClusterSetDNS && a.Unread == "" && !a.Wired {
+			return a
+		}
+	}
+	return nil
+}
+
+// Answered reports whether resolvers were asked, and each gave the answer of a DNS server of a clusterset.
+func (s *State) Answered() bool { return slices.ContainsFunc(s.Answers, Answer.replied) && s.unanswered() == nil }
+
+// String is a clause.
+func (a Answer) String() string {
+	if a.Response == "" {
+		return a.Server + " does not answer: " + a.Error
+	}
+	return a.Server + " answers " + a.Response
+}
+
+// Installed reports whether the cluster has the DNS server of the clusterset, or serves the zone in its own.
+func (s *State) Installed() bool { return s.Server.object != nil || s.inProcess() }

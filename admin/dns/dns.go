@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/retry"
@@ -21,7 +22,7 @@ func Status(ctx context.Context, member *rest.Config, o Options) (State, error) 
 	if err != nil {
 		return s, err
 	}
-	w.askThrough(ctx, &s)
+	w.ask(ctx, &s)
 	s.evaluate()
 	return s, nil
 }
@@ -46,7 +47,8 @@ func Apply(ctx context.Context, member *rest.Config, o Options) (State, error) {
 	if err := w.awaitReady(ctx, &s); err != nil {
 		return s, err
 	}
-	before := w.askThrough(ctx, &s)
+	w.ask(ctx, &s)
+	before := s.Answers
 	warnings, err := w.writeEdits(ctx, s, func(r *wiring.Resolver) *wiring.Edit { return r.Apply })
 	if err != nil {
 		return s, err
@@ -59,7 +61,7 @@ func Apply(ctx context.Context, member *rest.Config, o Options) (State, error) {
 	if s, err = w.state(ctx); err != nil {
 		return s, err
 	}
-	if s.Answer = before; before != nil && o.Wait && allWired(s) && (before.Error == "" || o.Ask != "") {
+	if o.Wait && allWired(s) && (o.Ask != "" || slices.ContainsFunc(before, Answer.replied)) {
 		err = w.awaitAnswer(ctx, &s)
 	}
 	s.Warnings = append(s.Warnings, warnings...)
@@ -138,36 +140,14 @@ func allWired(s State) bool {
 	return true
 }
 
-// askThrough asks the resolver once. It returns nil if no resolver could be asked.
-func (w *wirer) askThrough(ctx context.Context, s *State) *Answer {
-	servers := w.servers(*s)
-	if len(servers) == 0 {
-		return nil
-	}
-	a := askServers(ctx, servers, s.Zone)
-	s.Answer = &a
-	return s.Answer
-}
-
-// servers returns the addresses of resolvers.
-func (w *wirer) servers(s State) (all []string) {
-	if w.o.Ask != "" {
-		return []string{w.o.Ask}
-	}
-	for i := range s.Resolvers {
-		all = append(all, s.Resolvers[i].Addresses...)
-	}
-	return all
-}
-
-// awaitAnswer waits until the resolver gives the answer of the DNS server of the clusterset.
+// awaitAnswer waits until all resolvers give the answer of the DNS server of the clusterset.
 func (w *wirer) awaitAnswer(ctx context.Context, s *State) error {
 	err := w.o.WaitFor(ctx, w.o.Timeout, "dns-version."+s.Zone+" resolves", func(ctx context.Context) (bool, error) {
-		return w.askThrough(ctx, s).Wired, nil
+		w.ask(ctx, s)
+		return s.unanswered() == nil, nil
 	})
-	if err != nil && ctx.Err() == nil {
-		return fmt.Errorf("%w: %s says %q%s; everything is written, and running this again continues", err, s.Answer.Server,
-			s.Answer.Response, s.Answer.Error)
+	if a := s.unanswered(); err != nil && ctx.Err() == nil && a != nil {
+		return fmt.Errorf("%w: %s; everything is written, and running this again continues", err, a)
 	}
 	return err
 }
@@ -200,7 +180,7 @@ func (w *wirer) writeEdits(ctx context.Context, s State, which func(*wiring.Reso
 		if err != nil {
 			return warnings, err
 		}
-		if r.Restart && (changed || w.o.Restart && s.Answer != nil && !s.Answer.Wired) {
+		if r.Restart && (changed || w.o.Restart && s.unanswered() != nil) {
 			warning, err := w.restart(ctx, r.Workload)
 			if err != nil {
 				return warnings, err

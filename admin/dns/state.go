@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/clusterset-dns/clusterset/admin/explain/cause"
 	"github.com/clusterset-dns/clusterset/admin/read"
 	"github.com/clusterset-dns/clusterset/admin/wiring"
 	"github.com/clusterset-dns/clusterset/admin/write"
@@ -22,11 +23,11 @@ type State struct {
 	Zone      string            `json:"zone"`
 	Server    Server            `json:"server"`
 	Resolvers []wiring.Resolver `json:"resolvers"`
-	Answer    *Answer           `json:"answer,omitempty"` // nil if the resolver was not asked
-	Problems  []string          `json:"problems"`
-	Warnings  []string          `json:"warnings"`
+	Answers   []Answer          `json:"answers,omitempty"` // empty if no server was asked
+	read.Result
 
-	Kubelet wiring.Kubelet `json:"-"`
+	Kubelet        wiring.Kubelet  `json:"-"`
+	clusterService *corev1.Service // that of the cluster's DNS server; nil if it does not exist
 }
 
 // A Server is the DNS server of the clusterset in the cluster.
@@ -35,6 +36,7 @@ type Server struct {
 	Addresses []netip.Addr `json:"addresses"`
 	Ready     bool         `json:"ready"`
 	Problem   string       `json:"problem,omitempty"` // why it has no address, or is not ready
+	object    *corev1.Service
 }
 
 // A wirer reads and writes the DNS configuration of one cluster, for one call of [Status], [Diff], [Apply],
@@ -47,13 +49,15 @@ type wirer struct {
 
 // state reads the cluster. It asks nothing.
 func (w *wirer) state(ctx context.Context) (State, error) {
-	s := State{Zone: w.o.Zone, Problems: []string{}, Warnings: []string{}}
+	s := State{Zone: w.o.Zone, Result: read.NewResult()}
 	w.Skipped = nil
-	objects, err := w.objects(ctx)
-	if err != nil {
+	var err error
+	if s.Server, err = ReadServer(ctx, w.Cluster, w.o.Service); err != nil {
 		return s, err
 	}
-	if s.Server, err = ReadServer(ctx, w.Cluster, w.o.Service); err != nil {
+	objects, err := w.objects(ctx)
+	s.clusterService = objects.DNSService()
+	if err != nil {
 		return s, err
 	}
 	s.Server.Addresses = objects.Reachable(s.Server.Addresses)
@@ -71,7 +75,10 @@ func (w *wirer) objects(ctx context.Context) (o wiring.Objects, err error) {
 	case apierrors.IsForbidden(err):
 		// Other clusters do not have this kind, and a user needs no right to it there.
 		w.Skipped = append(w.Skipped, "if this is OpenShift: "+err.Error())
-	case err != nil || o.OpenShift != nil:
+	case err != nil:
+		return o, err
+	case o.OpenShift != nil:
+		o.Services, err = read.List[corev1.Service](ctx, w.Cluster, read.Services, wiring.OpenShiftNamespace, "")
 		return o, err
 	}
 	in := w.o.Namespace
@@ -102,6 +109,7 @@ func ReadServer(ctx context.Context, c *read.Cluster, name types.NamespacedName)
 			" does not exist: want that of the DNS server of the clusterset (deploy/dns), or another one by --service"
 		return s, nil
 	}
+	s.object = service
 	for _, ip := range service.Spec.ClusterIPs {
 		if a, err := netip.ParseAddr(ip); err == nil {
 			s.Addresses = append(s.Addresses, a)
@@ -129,14 +137,22 @@ func ReadServer(ctx context.Context, c *read.Cluster, name types.NamespacedName)
 	return s, nil
 }
 
-// evaluate lists the faults.
+// evaluate lists the faults. An answer decides: a configuration that is not as we would write it is no fault if all
+// Pods of the cluster's DNS server answer with it.
 func (s *State) evaluate() {
-	wired := true
+	wired, answered := true, s.answered(cause.ClusterDNS)
 	for i := range s.Resolvers {
 		r := &s.Resolvers[i]
-		if text := problem(r, s.Zone); text != "" {
+		text := problem(r, s.Zone)
+		switch {
+		case text != "" && answered && r.Kind != wiring.NodeLocal:
+			s.Warnings = append(s.Warnings, text)
+		case text != "":
 			wired = false
 			s.Problems = append(s.Problems, text)
+		}
+		for _, text := range r.Diverted {
+			s.Problems = append(s.Problems, r.Name()+": "+text)
 		}
 		for _, text := range r.Warnings {
 			s.Warnings = append(s.Warnings, r.Name()+": "+text)
@@ -146,14 +162,16 @@ func (s *State) evaluate() {
 	if s.Server.Problem != "" && (!wired || len(s.Server.Addresses) > 0) {
 		s.Problems = append(s.Problems, s.Server.Problem)
 	}
-	switch {
-	case s.Answer == nil:
-	case s.Answer.Error != "":
-		s.Warnings = append(s.Warnings, "the resolver does not answer to this machine: "+s.Answer.Error)
-	case !s.Answer.Wired && wired:
-		s.Problems = append(s.Problems, fmt.Sprintf(
-			"%s answers %s to dns-version.%s TXT, although it is wired: want NOERROR and a version", s.Answer.Server,
-			s.Answer.Response, s.Zone))
+	for _, a := range s.Answers {
+		switch {
+		case a.Unread != "":
+			s.Unread = append(s.Unread, a.Server+": "+a.Unread)
+		case a.Error != "" && a.Role == cause.ClusterSetDNS && s.Server.Problem != "": // named above
+		case a.Error != "":
+			s.Problems = append(s.Problems, a.String())
+		case !a.Wired && (wired || a.Role == cause.ClusterSetDNS):
+			s.Problems = append(s.Problems, fmt.Sprintf("%s to dns-version.%s TXT: want NOERROR and a version", a, s.Zone))
+		}
 	}
 }
 

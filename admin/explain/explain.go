@@ -5,12 +5,14 @@ package explain
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
+	"github.com/clusterset-dns/clusterset/admin/ask"
 	"github.com/clusterset-dns/clusterset/admin/explain/cause"
 	"github.com/clusterset-dns/clusterset/admin/read"
 )
@@ -28,10 +30,14 @@ func Run(ctx context.Context, onBroker, onMember *rest.Config, o Options) (cause
 	read.Parallel(func() { login(ctx, onMember) }, func() { login(ctx, onBroker) })()
 	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
-	all := []func(){func() { in.Servers = askServers(ctx, o) }, func() { in.Wiring = readWiring(ctx, onMember, o) },
-		func() {
-			in.Replicas = readReplicas(ctx, here, o)
-		}}
+	if o.NoAsk {
+		in.Unasked = "--no-ask"
+	}
+	var named, found []cause.Server
+	all := []func(){
+		func() { named = ask.Addresses(ctx, ask.Question{Name: o.Name, Type: o.Type}, o.Servers) },
+		func() { found, in.Wiring = readDNS(ctx, here, o) },
+	}
 	var credential cause.Read[cause.Credential]
 	if service, ok := cause.Locate(in.Name, in.Zone); ok {
 		all = append(all, func() { in.Here = here.Member(ctx, service, o.Namespace) }, func() {
@@ -42,7 +48,7 @@ func Run(ctx context.Context, onBroker, onMember *rest.Config, o Options) (cause
 	if err != nil {
 		return cause.Report{}, fmt.Errorf("broker: %w", err)
 	}
-	in.Here.Credential = credential
+	in.Here.Credential, in.Servers = credential, slices.Concat(named, found)
 	in.Now = o.Now()
 	return cause.Find(in), nil
 }

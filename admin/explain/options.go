@@ -21,7 +21,8 @@ type Options struct {
 	Name    string
 	Type    uint16 // of DNS
 	Zone    string
-	Servers []string // "<address>:<port>" of DNS servers to ask
+	Servers []string // "<address>:<port>" of DNS servers to ask in place of those of the cluster
+	NoAsk   bool     // no DNS server of the cluster is asked
 
 	Namespace string // of the controller in the member
 	// DNSNamespace is the namespace of the cluster's DNS server, and DNSService the Service of that of the clusterset.
@@ -39,6 +40,6 @@ func Defaults() Options {
 	dns := dns.Defaults()
 	return Options{
 		Zone: dns.Zone, Namespace: wellknown.ControllerNamespace, DNSNamespace: dns.Namespace, DNSService: dns.Service,
-		TTL: time.Minute, Timeout: 1500 * time.Millisecond, Now: time.Now,
+		TTL: time.Minute, Timeout: 5 * time.Second, Now: time.Now,
 	}
 }

@@ -133,7 +133,7 @@ func undeclaredPods(t *testing.T, onBroker, east *controlplane.ControlPlane, o s
 
 // checkIsKept: status --watch does not read all Pods each time, except for other networks.
 func checkIsKept(t *testing.T, east *controlplane.ControlPlane, o status.Options) {
-	o.Networks = &status.NetworkCheck{}
+	o.Slow = &status.SlowChecks{}
 	was := statusOf(t, nil, east.Config(), o).Cluster.Outside
 	if is := statusOf(t, nil, east.Config(), o).Cluster.Outside; is != was {
 		t.Errorf("what is outside of the networks was read again after 0s, want that of before")

@@ -41,23 +41,24 @@ type Cluster struct {
 	Client  dynamic.Interface
 	Skipped []string // objects that exist and do not decode, and why: one sentence each
 
-	// Set by OpenWithin.
 	Core    corev1client.CoreV1Interface
+	API     *rest.Config  // of both clients
 	timeout time.Duration // of each request
 	grants  string        // names the manifest with the rights to read what is read; "" if the caller names it
 }
 
 // Open does not contact the API server.
 func Open(role Role, config *rest.Config) (*Cluster, error) {
-	client, err := dynamic.NewForConfig(config)
+	c, err := OpenWithin(config, 0, "")
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", role, err)
 	}
-	return &Cluster{Role: role, Client: client}, nil
+	c.Role = role
+	return c, nil
 }
 
-// OpenWithin opens a cluster of which many objects are read at once, each within a timeout. It does not contact the API
-// server.
+// OpenWithin opens a cluster of which many objects are read at once, each within a timeout; 0 is no limit. It does not
+// contact the API server.
 func OpenWithin(config *rest.Config, timeout time.Duration, grants string) (*Cluster, error) {
 	config = rest.CopyConfig(config)
 	config.QPS, config.Burst = 100, 200
@@ -66,7 +67,7 @@ func OpenWithin(config *rest.Config, timeout time.Duration, grants string) (*Clu
 		return nil, err
 	}
 	core, err := corev1client.NewForConfig(config)
-	return &Cluster{Client: client, Core: core, timeout: timeout, grants: grants}, err
+	return &Cluster{Client: client, Core: core, API: config, timeout: timeout, grants: grants}, err
 }
 
 // requestContext bounds one request.

@@ -34,9 +34,9 @@ func (e evaluation) evaluate() {
 		case m.This:
 			own = m
 		case m.Heartbeat == nil:
-			e.problem("member %q has no heartbeat: its controller has never run", m.ClusterID)
+			e.Problem("member %q has no heartbeat: its controller has never run", m.ClusterID)
 		case m.Expired:
-			e.problem(
+			e.Problem(
 				"member %q last renewed its heartbeat %s ago: it has expired, and other members use its endpoints as a last resort",
 				m.ClusterID, m.HeartbeatAge)
 		}
@@ -48,28 +48,28 @@ func (e evaluation) evaluate() {
 		switch {
 		case c.Leaving:
 			// Anything else about the cluster is as expected during a leave.
-			e.problem("this cluster is leaving: run \"clusterset leave\" again to finish, or \"clusterset join\" to stay")
+			e.Problem("this cluster is leaving: run \"clusterset leave\" again to finish, or \"clusterset join\" to stay")
 		case c.Removed != "":
-			e.problem(
+			e.Problem(
 				"an administrator of the broker removed this cluster at %s, and its imports end: run \"clusterset leave --force\" to clean up, "+
 					"or \"clusterset join\" to be a member again", c.Removed)
 		case c.ClusterSet == "" && len(c.CRDs) > 0 && c.CredentialExpires != nil:
 			// Without the kind ClusterProperty nothing is known of the membership.
 		case c.ClusterSet == "" && own != nil:
-			e.problem(
+			e.Problem(
 				"ClusterProperty clusterset.k8s.io is missing, but the broker has a Member for this cluster: run \"clusterset join\" " +
 					"to restore it, or \"clusterset leave\"")
 		case c.ClusterSet == "":
-			e.warn("this cluster is not a member of a clusterset: run \"clusterset join\"")
+			e.Problem("this cluster is not a member of a clusterset: run \"clusterset join\", or choose another one by --context")
 		case e.memberRead:
 			e.evaluateMember(c, own)
 		}
 	}
 	switch n := len(e.Conflicts); {
 	case n == 1:
-		e.warn("1 service has conflicting exports: see the condition Conflict of its ServiceExports")
+		e.Warn("1 service has conflicting exports: see the condition Conflict of its ServiceExports")
 	case n > 1:
-		e.warn("%d services have conflicting exports: see the condition Conflict of their ServiceExports", n)
+		e.Warn("%d services have conflicting exports: see the condition Conflict of their ServiceExports", n)
 	}
 }
 
@@ -80,7 +80,7 @@ func (e evaluation) evaluateCRDs(c *ClusterState, own *MemberState) {
 		waits = "; until then the controller waits and sends no heartbeat, so other members remove what this cluster exports"
 	}
 	for _, crd := range c.CRDs {
-		e.problem("%s%s", crd, waits)
+		e.Problem("%s%s", crd, waits)
 	}
 }
 
@@ -104,7 +104,7 @@ func (e evaluation) evaluateVersions() {
 	}
 	if len(versions) > 1 {
 		slices.Sort(versions)
-		e.warn("the controllers of the members have different versions, %s: finish the upgrade in all members",
+		e.Warn("the controllers of the members have different versions, %s: finish the upgrade in all members",
 			strings.Join(versions, ", "))
 	}
 }
@@ -126,7 +126,7 @@ func (e evaluation) compareSetting(option, clusterset, command string, of func(*
 	for i := range e.Members {
 		m := &e.Members[i]
 		if has := of(m); clusterset != "" && has != "" && has != clusterset {
-			e.problem("member %q has %s %s, and the clusterset has %s %s: run \"%s\" there, or give its controller this option",
+			e.Problem("member %q has %s %s, and the clusterset has %s %s: run \"%s\" there, or give its controller this option",
 				m.ClusterID, option, has, option, clusterset, command)
 		}
 	}
@@ -137,19 +137,19 @@ func (e evaluation) compareSetting(option, clusterset, command string, of func(*
 func (e evaluation) evaluateMember(c *ClusterState, own *MemberState) {
 	switch {
 	case e.brokerRead && e.Broker != nil && e.Broker.UID != c.BrokerUID:
-		e.problem(
+		e.Problem(
 			"the broker has kube-system UID %s, but this cluster joined a broker with UID %s: the controller is frozen; "+
 				"run \"clusterset join --replace-broker\" if this broker replaces the old one", e.Broker.UID, c.BrokerUID)
 	case e.brokerRead && own == nil:
-		e.problem("the broker has no Member for this cluster: run \"clusterset join\" again")
+		e.Problem("the broker has no Member for this cluster: run \"clusterset join\" again")
 	case c.Leader == "" || c.LeaderRenewed == nil:
-		e.problem("no leader: no controller holds Lease %s/%s; check that the controller of this cluster runs", e.namespace,
+		e.Problem("no leader: no controller holds Lease %s/%s; check that the controller of this cluster runs", e.namespace,
 			wellknown.ControllerLease)
 	case c.LeaderExpired:
-		e.problem("no leader: Lease %s/%s has expired; check that the controller of this cluster runs", e.namespace,
+		e.Problem("no leader: Lease %s/%s has expired; check that the controller of this cluster runs", e.namespace,
 			wellknown.ControllerLease)
 	case e.brokerRead && own.Expired && !c.waits(own):
-		e.problem("the controller runs but does not renew its heartbeat on the broker: it cannot reach the broker")
+		e.Problem("the controller runs but does not renew its heartbeat on the broker: it cannot reach the broker")
 	}
 	e.evaluateCredential(c.CredentialExpires)
 	e.evaluateOutside(c.Outside)
@@ -157,7 +157,7 @@ func (e evaluation) evaluateMember(c *ClusterState, own *MemberState) {
 		return // what the controller has said before does not count
 	}
 	for _, f := range c.Frozen {
-		e.problem("the controller is frozen (%s): %s; suspended: %s", f.Reason,
+		e.Problem("the controller is frozen (%s): %s; suspended: %s", f.Reason,
 			apireason.With(f.Detail, apireason.Code(f.Code)), f.Suspends)
 	}
 	e.evaluateUndeclared(c.Exports.Undeclared)
@@ -167,7 +167,7 @@ func (e evaluation) evaluateMember(c *ClusterState, own *MemberState) {
 	}
 	nameNotReady(e, c.Exports.NotReadyExports, "Export")
 	if own != nil && len(own.PodCIDRs) == 0 {
-		e.warn("the Member of this cluster declares no pod CIDRs, so other members accept no address of its pods: join again with --pod-cidr")
+		e.Warn("the Member of this cluster declares no pod CIDRs, so other members accept no address of its pods: join again with --pod-cidr")
 	}
 }
 
@@ -180,7 +180,7 @@ func (e evaluation) evaluateUndeclared(exports []string) {
 	if more := len(exports) - shown; more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
-	e.problem("endpoints of %s have addresses in none of the networks that this cluster declared, and are not exported: "+
+	e.Problem("endpoints of %s have addresses in none of the networks that this cluster declared, and are not exported: "+
 		"see the condition Ready of the ServiceExports, and join again with all networks in --pod-cidr", text)
 }
 
@@ -192,10 +192,10 @@ func (e evaluation) evaluateOutside(o *OutsideState) {
 		return
 	}
 	if o.Unread != "" {
-		e.warn("%s", o.Unread)
+		e.Warn("%s", o.Unread)
 	}
 	if o.Pods.Count > 0 {
-		e.problem("%s: other members do not accept them; run %s",
+		e.Problem("%s: other members do not accept them; run %s",
 			o.Pods.Phrase("running Pod", "networks that this cluster declared"), o.command())
 		return
 	}
@@ -203,7 +203,7 @@ func (e evaluation) evaluateOutside(o *OutsideState) {
 	for _, n := range o.Networks {
 		apart := len(declared) > 0 && !slices.ContainsFunc(declared, netip.MustParsePrefix(n.CIDR).Overlaps)
 		if n.PerNode || apart {
-			e.warn("network %s (%s) is not declared: other members will not accept Pods in it; run \"clusterset join\" again",
+			e.Warn("network %s (%s) is not declared: other members will not accept Pods in it; run \"clusterset join\" again",
 				n.CIDR, n.Source)
 		}
 	}
@@ -225,10 +225,10 @@ func (o *OutsideState) command() string {
 func (e evaluation) evaluateCredential(expires *time.Time) {
 	switch {
 	case expires == nil:
-		e.problem("the broker credential, Secret %s/%s, does not exist: run \"clusterset join\" again", e.namespace,
+		e.Problem("the broker credential, Secret %s/%s, does not exist: run \"clusterset join\" again", e.namespace,
 			broker.SecretName)
 	case !expires.After(e.now):
-		e.problem("the broker credential expired at %s: run \"clusterset join\" again", expires.UTC().Format(time.RFC3339))
+		e.Problem("the broker credential expired at %s: run \"clusterset join\" again", expires.UTC().Format(time.RFC3339))
 	}
 }
 
@@ -236,9 +236,9 @@ func (e evaluation) evaluateCredential(expires *time.Time) {
 func nameNotReady[T fmt.Stringer](e evaluation, notReady []T, kind string) {
 	const shown = 10
 	for _, one := range notReady[:min(len(notReady), shown)] {
-		e.problem("%s", one)
+		e.Problem("%s", one)
 	}
 	if more := len(notReady) - shown; more > 0 {
-		e.problem("%d more %ss are not ready: see the conditions of the Service%ss", more, strings.ToLower(kind), kind)
+		e.Problem("%d more %ss are not ready: see the conditions of the Service%ss", more, strings.ToLower(kind), kind)
 	}
 }

@@ -187,13 +187,13 @@ func TestStatusComparesSettings(t *testing.T) {
 }
 
 // What is outside of the networks is kept for a minute, and not for other networks.
-func TestNetworkCheckEnds(t *testing.T) {
+func TestSlowChecksEnd(t *testing.T) {
 	now := time.Now()
-	k := &NetworkCheck{now, []string{"10.0.0.0/16"}, &OutsideState{}}
+	k := &SlowChecks{at: now, declared: []string{"10.0.0.0/16"}, outside: &OutsideState{}}
 	if k.fresh(k.declared, now) == nil {
 		t.Error("what is outside of the networks is not kept")
 	}
-	if k.fresh(k.declared, now.Add(networkCheckLife)) != nil || k.fresh(nil, now) != nil {
+	if k.fresh(k.declared, now.Add(slowCheckLife)) != nil || k.fresh(nil, now) != nil {
 		t.Error("what is outside of the networks is kept for longer than a minute, or for other networks")
 	}
 }

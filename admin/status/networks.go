@@ -10,19 +10,30 @@ import (
 	"github.com/clusterset-dns/clusterset/admin/read"
 )
 
-// A NetworkCheck keeps what [Read] found outside of the networks of a cluster for a minute, or until other networks
-// are declared: to find it, all Pods are read. The zero value is ready to use.
-type NetworkCheck struct {
+// SlowChecks keeps for a minute what costs many requests: the addresses outside of the networks of a cluster, for which
+// all Pods are read, until other networks are declared; and the answers of DNS servers. The zero value is ready to use.
+type SlowChecks struct {
 	at       time.Time
 	declared []string // Pods, then Services
 	outside  *OutsideState
+
+	dnsAt time.Time
+	dns   *read.Result
 }
 
-const networkCheckLife = time.Minute
+const slowCheckLife = time.Minute
+
+// freshDNS returns nil if the kept answers are too old.
+func (k *SlowChecks) freshDNS(now time.Time) *read.Result {
+	if k == nil || now.Sub(k.dnsAt) >= slowCheckLife {
+		return nil
+	}
+	return k.dns
+}
 
 // fresh returns nil if the kept state is too old, or about other networks.
-func (k *NetworkCheck) fresh(declared []string, now time.Time) *OutsideState {
-	if k == nil || now.Sub(k.at) >= networkCheckLife || !slices.Equal(k.declared, declared) {
+func (k *SlowChecks) fresh(declared []string, now time.Time) *OutsideState {
+	if k == nil || now.Sub(k.at) >= slowCheckLife || !slices.Equal(k.declared, declared) {
 		return nil
 	}
 	return k.outside

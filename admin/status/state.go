@@ -12,6 +12,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset/admin/explain/cause"
 	"github.com/clusterset-dns/clusterset/admin/networks"
+	"github.com/clusterset-dns/clusterset/admin/read"
 	apireason "github.com/clusterset-dns/clusterset/api/reason"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 )
@@ -23,16 +24,7 @@ type State struct {
 	Broker    *BrokerState    `json:"broker,omitempty"`  // nil if there is no access to the broker
 	Members   []MemberState   `json:"members"`
 	Conflicts []ConflictState `json:"conflicts"`
-	Problems  []string        `json:"problems"` // something does not work
-	Warnings  []string        `json:"warnings"` // everything works, and an administrator should know this
-}
-
-func (s *State) problem(format string, args ...any) {
-	s.Problems = append(s.Problems, fmt.Sprintf(format, args...))
-}
-
-func (s *State) warn(format string, args ...any) {
-	s.Warnings = append(s.Warnings, fmt.Sprintf(format, args...))
+	read.Result
 }
 
 // ClusterState is what the API server of a cluster shows about the cluster itself.

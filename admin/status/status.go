@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/clusterset-dns/clusterset/admin/dns"
 	"github.com/clusterset-dns/clusterset/admin/read"
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
@@ -34,7 +35,8 @@ type Options struct {
 	Namespace string        // of the controller in the member
 	TTL       time.Duration // age at which a heartbeat, and the Lease of a leader, has expired
 	Now       func() time.Time
-	Networks  *NetworkCheck // for a caller that calls again and again; may be nil
+	DNS       *dns.Options // of the DNS servers to ask; nil: no server is asked
+	Slow      *SlowChecks  // for a caller that calls again and again; may be nil
 }
 
 // Defaults returns the default options.
@@ -46,12 +48,12 @@ func Defaults() Options {
 // read with the credential of the member. Without onMember, only the broker is read, and conflicts are found by merging
 // the records.
 //
-// An error means that something could not be read; the state holds what could be read. Expired heartbeats and
+// An error means that nothing could be read. The state names parts that could not be. Expired heartbeats and
 // credentials, a missing leader, exports and imports that are not ready, options that differ from those of the
 // clusterset, and a broker that is not the one that the cluster joined are problems. Conflicts are warnings.
 func Read(ctx context.Context, onBroker, onMember *rest.Config, o Options) (State, error) {
 	c := &collector{options: o, brokerConfig: onBroker, state: State{
-		Members: []MemberState{}, Conflicts: []ConflictState{}, Problems: []string{}, Warnings: []string{},
+		Members: []MemberState{}, Conflicts: []ConflictState{}, Result: read.NewResult(),
 	}}
 	var memberErr, brokerErr error
 	if onMember != nil {
@@ -66,12 +68,20 @@ func Read(ctx context.Context, onBroker, onMember *rest.Config, o Options) (Stat
 	if memberErr == nil && brokerErr == nil {
 		memberErr = c.readOutside(ctx)
 	}
+	if onMember != nil {
+		c.readDNS(ctx, onMember)
+	}
 	evaluation{
 		State: &c.state, namespace: o.Namespace, now: o.Now(),
 		memberRead: memberErr == nil, brokerRead: c.brokerConfig != nil && brokerErr == nil,
 	}.evaluate()
-	if err := errors.Join(memberErr, brokerErr); err != nil {
-		return c.state, fmt.Errorf("status: %w", err)
+	if c.state.Cluster == nil && (memberErr != nil || brokerErr != nil) {
+		return c.state, fmt.Errorf("status: %w", errors.Join(memberErr, brokerErr))
+	}
+	for _, err := range []error{memberErr, brokerErr} {
+		if err != nil {
+			c.state.Unread = append(c.state.Unread, err.Error())
+		}
 	}
 	return c.state, nil
 }
@@ -131,11 +141,11 @@ func (s *collector) readMember(ctx context.Context, config *rest.Config) error {
 func (s *collector) readPolicies(ctx context.Context, c *read.Cluster, local read.Local) error {
 	found, err := c.ReadSet(ctx, local.Policies())
 	for _, o := range slices.Concat(found.Missing, found.Changed) {
-		s.state.warn("%s is missing or differs from that of version %d: run \"clusterset join\" again", read.Describe(o),
+		s.state.Warn("%s is missing or differs from that of version %d: run \"clusterset join\" again", read.Describe(o),
 			deploy.Version)
 	}
 	if found.Oldest != nil && read.VersionOf(found.Oldest) < deploy.Version {
-		s.state.warn("%s is of version %d, and this program brings version %d: run \"clusterset join\" again",
+		s.state.Warn("%s is of version %d, and this program brings version %d: run \"clusterset join\" again",
 			read.Describe(found.Oldest), read.VersionOf(found.Oldest), deploy.Version)
 	}
 	return err
@@ -173,7 +183,7 @@ func (s *collector) readImports(ctx context.Context, c *read.Cluster) (err error
 		return err
 	}
 	if old := s.imports.old; len(old) > 0 {
-		s.state.warn("ServiceImports that Lighthouse before 0.15 has written: %d, such as %s/%s; DNS does not "+
+		s.state.Warn("ServiceImports that Lighthouse before 0.15 has written: %d, such as %s/%s; DNS does not "+
 			"read them as copies of a service: upgrade Lighthouse in all clusters first", len(old), old[0].Namespace, old[0].Name)
 	}
 	s.state.Cluster.NotReadyImports = s.imports.notReady(s.options.Now())
@@ -298,14 +308,14 @@ func (s *collector) readOutside(ctx context.Context) error {
 	}
 	m, now := s.state.Members[i], s.options.Now()
 	declared := slices.Concat(m.PodCIDRs, m.ServiceCIDRs)
-	outside := s.options.Networks.fresh(declared, now)
+	outside := s.options.Slow.fresh(declared, now)
 	if outside == nil {
 		var err error
 		if outside, err = readOutside(ctx, s.member, &m); err != nil {
 			return err
 		}
-		if s.options.Networks != nil {
-			*s.options.Networks = NetworkCheck{now, declared, outside}
+		if k := s.options.Slow; k != nil {
+			k.at, k.declared, k.outside = now, declared, outside
 		}
 	}
 	s.state.Cluster.Outside = outside
@@ -336,20 +346,20 @@ func (s *collector) readVersion(ctx context.Context, c *read.Cluster) (read.Set,
 		return found, err
 	}
 	for _, o := range found.Missing {
-		s.state.problem("broker: %s does not exist: run \"clusterset broker init\"", read.Describe(o))
+		s.state.Problem("broker: %s does not exist: run \"clusterset broker init\"", read.Describe(o))
 	}
 	for _, o := range found.Changed {
-		s.state.problem("broker: %s differs from that of version %d: run \"clusterset broker init\"", read.Describe(o),
+		s.state.Problem("broker: %s differs from that of version %d: run \"clusterset broker init\"", read.Describe(o),
 			deploy.Version)
 	}
 	if outdated := found.Outdated(); outdated != "" {
-		s.state.problem("%s", outdated)
+		s.state.Problem("%s", outdated)
 	}
 	if err := found.CheckNotNewer(); err != nil {
-		s.state.warn("%v", err)
+		s.state.Warn("%v", err)
 	}
 	if len(found.Unread) > 0 {
-		s.state.warn("the broker does not let this cluster read %s: run \"clusterset broker init\" there, of this version",
+		s.state.Warn("the broker does not let this cluster read %s: run \"clusterset broker init\" there, of this version",
 			read.Describe(found.Unread[0]))
 	}
 	if found.Oldest != nil {
@@ -362,13 +372,13 @@ func (s *collector) readVersion(ctx context.Context, c *read.Cluster) (read.Set,
 func (s *collector) addSettings(set read.Set) {
 	definition := set.CRD(v1alpha1.Members)
 	if vip, err := read.VIPOf(definition); err != nil {
-		s.state.problem("broker: %v", err)
+		s.state.Problem("broker: %v", err)
 	} else {
 		s.state.Broker.VIP = vip.String()
 	}
 	mode, err := read.MergeOf(definition)
 	if err != nil {
-		s.state.problem("broker: %v", err)
+		s.state.Problem("broker: %v", err)
 	}
 	s.state.Broker.Merge = string(mode)
 }

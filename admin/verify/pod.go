@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/clusterset-dns/clusterset/admin/explain"
+	"github.com/clusterset-dns/clusterset/admin/ask"
 	"github.com/clusterset-dns/clusterset/admin/explain/cause"
 	"github.com/clusterset-dns/clusterset/admin/read"
 	"github.com/clusterset-dns/clusterset/admin/verify/plan"
@@ -128,9 +128,10 @@ func askUntil(ctx context.Context, q plan.Question, server string) (last plan.An
 }
 
 func tryQuestion(ctx context.Context, q plan.Question, server string) (a plan.Answer) {
-	reply := explain.AskOnce(ctx, "udp", server, explain.Options{Name: q.Name, Type: q.Type(), Timeout: replyTimeout})
+	question := ask.Question{Name: q.Name, Type: q.Type(), Timeout: replyTimeout}
+	reply := ask.Address(ctx, question, "udp", server)
 	if reply.Failure != "" {
-		reply = explain.AskOnce(ctx, "tcp", server, explain.Options{Name: q.Name, Type: q.Type(), Timeout: replyTimeout})
+		reply = ask.Address(ctx, question, "tcp", server)
 	}
 	a.DNS = q.Judge(reply)
 	if a.DNS.Code != "" || q.Port == 0 {

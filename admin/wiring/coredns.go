@@ -53,6 +53,7 @@ func (r *Resolver) coreDNS(f file, w Desired) {
 		return
 	}
 	r.Restart = f.subPath || !c.has("reload")
+	r.Diverted = c.diverted(w.Zone)
 	at := c.listeners()
 	custom := r.readImports(f, &c, w)
 	taken := c.serving(w)

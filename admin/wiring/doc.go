@@ -101,6 +101,8 @@ type Resolver struct {
 	Reason string `json:"reason,omitempty"`
 	// Evidence lists what led to kind and state, one clause each.
 	Evidence []string `json:"evidence"`
+	// Diverted lists what takes names below the zone elsewhere, one clause each.
+	Diverted []string `json:"diverted,omitempty"`
 	// Warnings list what may undo or hinder the edit.
 	Warnings []string `json:"warnings,omitempty"`
 	// Paste is what an administrator has to put in place; not empty exactly if the state is Manual.

@@ -29,7 +29,7 @@ func Find(o Objects, w Desired) []Resolver {
 // clusterDNS finds the DNS server behind the Service that the kubelet names to Pods.
 func (o Objects) clusterDNS(w Desired) Resolver {
 	r := Resolver{Kind: Unknown}
-	service := o.dnsService()
+	service := o.DNSService()
 	if service == nil {
 		r.setUnclear("there is no Service of a DNS server in its namespace", w.standardBlock(options{}))
 		return r
@@ -71,13 +71,14 @@ func (o Objects) clusterDNS(w Desired) Resolver {
 	return r
 }
 
-// dnsService returns the Service of the cluster's DNS server, by the name and label that Kubernetes gives it, then by
+// DNSService returns the Service of the cluster's DNS server, by the name and label that Kubernetes gives it, then by
 // those of others.
-func (o Objects) dnsService() *corev1.Service {
+func (o Objects) DNSService() *corev1.Service {
 	for _, is := range []func(*corev1.Service) bool{
 		func(s *corev1.Service) bool { return s.Name == "kube-dns" },
 		func(s *corev1.Service) bool { return s.Labels["k8s-app"] == "kube-dns" },
 		func(s *corev1.Service) bool { return s.Labels["kubernetes.io/name"] == "CoreDNS" },
+		func(s *corev1.Service) bool { return s.Name == "dns-default" && s.Namespace == OpenShiftNamespace },
 		func(s *corev1.Service) bool { return strings.HasSuffix(s.Name, "coredns") },
 	} {
 		for i := range o.Services {
@@ -156,7 +157,7 @@ func (o Objects) addressesOf(name string) []netip.Addr {
 // Reachable returns those of the addresses that are of a family of the Service of the cluster's DNS server; all of them
 // if no address is, or if there is no such Service.
 func (o Objects) Reachable(addresses []netip.Addr) []netip.Addr {
-	service := o.dnsService()
+	service := o.DNSService()
 	if service == nil {
 		return addresses
 	}

@@ -10,6 +10,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
+// OpenShiftNamespace has the Service of OpenShift's DNS server.
+const OpenShiftNamespace = "openshift-dns"
+
 // openShiftServer is the name of our entry.
 const openShiftServer = "clusterset-dns"
 

@@ -50,6 +50,31 @@ func (b serverBlock) serving(w Desired) serving {
 	return serving{}
 }
 
+// diverted returns the server blocks of deeper zones, and the exceptions of a forward for the zone.
+func (c corefile) diverted(zone string) (all []string) {
+	for _, b := range c.blocks {
+		for _, k := range b.keys {
+			if strings.HasSuffix(k.zone, "."+zone) {
+				all = append(all, fmt.Sprintf("the server block of %s takes its names (line %d)", k.zone, b.line))
+			}
+		}
+		for _, d := range b.body {
+			if d.words[0] != "forward" || len(d.words) < 2 || !b.serves(zone) && !sameName(d.words[1], zone) {
+				continue
+			}
+			for _, option := range d.body {
+				for _, word := range option.words[1:] {
+					if name := strings.TrimSuffix(strings.ToLower(word), "."); option.words[0] == "except" &&
+						(name == zone || strings.HasSuffix(name, "."+zone)) {
+						all = append(all, fmt.Sprintf("forward excepts %s (line %d)", name, option.line))
+					}
+				}
+			}
+		}
+	}
+	return all
+}
+
 func sameName(word, zone string) bool { return strings.TrimSuffix(strings.ToLower(word), ".") == zone }
 
 // sameAddresses reports whether queries go to wanted addresses only.

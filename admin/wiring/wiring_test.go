@@ -504,3 +504,17 @@ func TestReachable(t *testing.T) {
 		t.Errorf("Reachable without a Service = %v, want all", got)
 	}
 }
+
+// docs/spec/dns-wiring.md 7: what takes deeper names away from a zone that is wired.
+func TestDiverted(t *testing.T) {
+	c, err := parseCorefile("clusterset.local {\n forward . 10.96.0.53 {\n  except svc.clusterset.local other.example\n }\n}\n" +
+		"shop.svc.clusterset.local:53 {\n forward . 192.0.2.1\n}\n.:53 {\n forward . 192.0.2.1 {\n  except clusterset.local\n }\n}\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"forward excepts svc.clusterset.local (line 3)",
+		"the server block of shop.svc.clusterset.local takes its names (line 6)"}
+	if got := c.diverted("clusterset.local"); !slices.Equal(got, want) {
+		t.Errorf("diverted = %q, want %q", got, want)
+	}
+}

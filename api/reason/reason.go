@@ -10,6 +10,7 @@ type Code string
 // The codes, in the order of the chain.
 const (
 	Resolves    Code = "resolves"
+	ObjectsOK   Code = "objects-ok"
 	NotReadable Code = "not-readable"
 	Unexplained Code = "unexplained"
 
@@ -180,6 +181,8 @@ func FromText(text string) Code {
 
 var table = []Entry{
 	{Resolves, "nothing is wrong", "", "Nothing."},
+	{ObjectsOK, "the objects are as they should be, and no DNS server was asked", "",
+		"Give the servers as --dns-server, or leave out --no-ask."},
 	{NotReadable, "what was needed to find out could not be read", "",
 		"Read the steps marked unknown: each names the missing right, or what did not answer."},
 	{Unexplained, "there is no answer, and no cause was found", "", "Report it with the output of -o json."},

@@ -22,7 +22,7 @@ The commands find out which DNS server the cluster has, and change only what the
 else would reset a change, they print what to put where. docs/deployment.md lists the DNS servers.`,
 		Example: `  clusterset dns diff --context east
   clusterset dns apply --context east
-  clusterset dns status --context east --ask 127.0.0.1:5353
+  clusterset dns status --context east
   clusterset dns undo --context east`,
 	}
 	c.AddCommand(newDNSStatus(f), newDNSDiff(f), newDNSApply(f), newDNSUndo(f))
@@ -52,7 +52,7 @@ func (d *dnsCommand) placeFlag(c *cobra.Command) {
 }
 
 func (d *dnsCommand) askFlag(c *cobra.Command) {
-	c.Flags().StringVar(&d.options.Ask, "ask", "", "`HOST[:PORT]` of a resolver to ask; default: the cluster IP of the cluster's DNS server, which must be reachable from here")
+	c.Flags().StringVar(&d.options.Ask, "ask", "", "`HOST[:PORT]` of a resolver to ask in place of the Pods of the cluster's DNS servers")
 }
 
 func (d *dnsCommand) restartFlag(c *cobra.Command) {
@@ -92,10 +92,10 @@ func newDNSStatus(f *factory) *cobra.Command {
 	var format string
 	c := &cobra.Command{
 		Use: "status", Short: "Show how the DNS server of a cluster treats the zone", Args: cobra.NoArgs,
-		Long: `Show which DNS server the cluster has, what it does with the zone, and what it answers to dns-version.ZONE TXT. If it
-cannot be reached from here: kubectl port-forward -n kube-system service/kube-dns 5353:53, and --ask 127.0.0.1:5353.
+		Long: `Show which DNS server the cluster has, what it does with the zone, and what its Pods, and those of the DNS server of the
+clusterset, answer to dns-version.ZONE TXT. The question goes through the API server.
 
-Exit codes: 0, the zone is forwarded; 1, the command failed; 2, there are problems.`,
+Exit codes: 0, the zone is forwarded; 1, the command failed; 2, there are problems; 3, not all Pods could be asked.`,
 	}
 	d.desiredFlags(c)
 	d.askFlag(c)
@@ -110,8 +110,8 @@ Exit codes: 0, the zone is forwarded; 1, the command failed; 2, there are proble
 		} else {
 			err = printDNS(f.Out, &state, format == "wide")
 		}
-		if err == nil && len(state.Problems) > 0 {
-			err = errProblems
+		if err == nil {
+			err = judge(&state.Result)
 		}
 		return err
 	}
@@ -213,7 +213,7 @@ func newDNSApply(f *factory) *cobra.Command {
 	c := &cobra.Command{
 		Use: "apply", Short: "Make the DNS server of a cluster forward the zone", Args: cobra.NoArgs,
 		Long: `Make the DNS server of the cluster forward the zone to the DNS server of the clusterset. The command waits until that is
-ready, writes, and waits for the answer of the cluster's DNS server, up to two minutes, if it can be reached from here.
+ready, writes, and waits until all Pods of the cluster's DNS server answer, which it asks through the API server.
 
 Exit codes: 0, the zone is forwarded; 1, the command failed; 2, something is left to do by hand.`,
 		Example: `  clusterset dns apply --context east
@@ -244,7 +244,7 @@ func afterDNSApply(state *dns.State, changed bool) string {
 	if !changed {
 		text = "Nothing to do: the cluster's DNS server forwards " + state.Zone + " already."
 	}
-	if state.Answer != nil && state.Answer.Wired {
+	if state.Answered() {
 		return text + " It answers."
 	}
 	return text +

@@ -167,7 +167,7 @@ func (t dnsTest) resolves() {
 	}
 	until.OK(t.T, "status shows the answer", func(context.Context) error {
 		code, out, errOut := command(t.T, append([]string{"dns", "status", "--ask=" + resolver, t.member}, t.flags...)...)
-		if code != exitOK || !strings.Contains(out, "Answer:       NOERROR 1.0.0") {
+		if code != exitOK || !strings.Contains(out, " answers NOERROR 1.0.0") {
 			return fmt.Errorf("exit code %d, %s%s", code, out, errOut)
 		}
 		return nil

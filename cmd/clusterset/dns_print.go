@@ -24,8 +24,8 @@ func printDNS(out io.Writer, s *dns.State, wide bool) error {
 	}
 	fmt.Fprintf(w, "DNS server:\t%s, %s, %s\n", s.Server.Service, cmp.Or(strings.Join(addresses, " "), "no address"),
 		ready)
-	if a := s.Answer; a != nil {
-		fmt.Fprintf(w, "Answer:\t%s\n", cmp.Or(a.Response, "none"))
+	for i := range s.Answers {
+		fmt.Fprintf(w, "Answer:\t%s\n", &s.Answers[i])
 	}
 	if err := w.Flush(); err != nil {
 		return err
@@ -43,6 +43,6 @@ func printDNS(out io.Writer, s *dns.State, wide bool) error {
 			fmt.Fprintf(out, "\n%s:\n  %s\n", r.Name(), strings.Join(r.Evidence, "\n  "))
 		}
 	}
-	printProblems(out, s.Problems, s.Warnings)
+	printResult(out, &s.Result)
 	return nil
 }

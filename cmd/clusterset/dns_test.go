@@ -147,12 +147,12 @@ func (t dnsTest) configMap(name string) map[string]string {
 	return data
 }
 
-// run calls a command that asks no resolver that exists.
+// run calls a command that asks the DNS server of the clusterset in place of a resolver.
 func (t dnsTest) run(code int, texts []string, args ...string) string {
 	t.Helper()
 	args = append([]string{"dns"}, append(args, t.member)...)
 	if args[1] == "status" || args[1] == "apply" {
-		args = append(args, "--ask=127.0.0.1:1")
+		args = append(args, "--ask="+t.chain.authority)
 	}
 	return want(t.T, code, texts, args...)
 }
@@ -161,6 +161,7 @@ func (t dnsTest) run(code int, texts []string, args ...string) string {
 func dnsCommands(t *testing.T, east *controlplane.ControlPlane, member string) {
 	d := dnsTest{T: t, east: east, member: member, chain: startChain(t, east)}
 	want(t, exitError, []string{"error: zone \"a_b\": want the name of a zone"}, "dns", "status", "--zone=a_b", member)
+	want(t, exitProblems, []string{"problem: 127.0.0.1:1 does not answer: "}, "dns", "status", "--ask=127.0.0.1:1", member)
 	want(t, exitError, []string{`error: address ":53" to ask: want HOST or HOST:PORT`}, "dns", "status", "--ask=:53", member)
 	completes(t, "kube-system", "dns", "undo", member, "--dns-namespace", "kube-s")
 	d.apply([]byte(clustersetDNS))

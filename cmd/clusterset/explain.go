@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -15,6 +14,7 @@ import (
 	"github.com/clusterset-dns/clusterset/admin/explain"
 	"github.com/clusterset-dns/clusterset/admin/explain/cause"
 	"github.com/clusterset-dns/clusterset/admin/read"
+	"github.com/clusterset-dns/clusterset/api/reason"
 )
 
 // An explainCommand has the flags of "explain" and "explain service".
@@ -34,11 +34,13 @@ func newExplain(f *factory) *cobra.Command {
 		Long: `Find out why a name does not resolve in a cluster. The command follows the service from its exports to an answer, stops
 at the first fault, and says what to do. TYPE is A, AAAA or SRV; default: SRV for the name of a port, else A.
 
-It names rights that are missing, and explains the rest without them. With --dns-server, it asks DNS servers over UDP
-and TCP, and compares their answers with the objects and with each other.
+It asks all ready Pods of the cluster's DNS server and of that of the clusterset, over TCP through the API server, and
+compares their answers with the objects and with each other. It names rights that are missing, and explains the rest
+without them.
 
 docs/troubleshooting.md has all codes.
-Exit codes: 0, the name resolves as it should; 1, it could not be found out; 2, a cause was found.`,
+Exit codes: 0, the name resolves: each server that was asked answers as it should; 1, the command failed; 2, something
+is wrong; 3, nothing is wrong with what could be read, but not all could.`,
 		Example: `  clusterset explain db.shop.svc.clusterset.local
   clusterset explain _http._tcp.web.shop.svc.clusterset.local SRV --dns-server 10.96.0.53
   clusterset explain service shop/db -o json`,
@@ -71,7 +73,8 @@ func (e *explainCommand) flags(c *cobra.Command) {
 	e.addBrokerFlags(c, flags, "kubeconfig `FILE` of an administrator of the broker; default: the credential of the cluster")
 	formatFlag(c, flags, &e.format, "text", "json", "yaml")
 	flags.StringVar(&e.options.Zone, "zone", e.options.Zone, "`ZONE` of the clusterset")
-	flags.StringSliceVar(&e.servers, "dns-server", nil, "`ADDRESS[:PORT]` of a DNS server to ask, repeatable")
+	flags.StringSliceVar(&e.servers, "dns-server", nil, "`ADDRESS[:PORT]` of a DNS server to ask, over UDP and TCP, in place of the Pods; repeatable")
+	flags.BoolVar(&e.options.NoAsk, "no-ask", false, "ask no DNS server: look at the objects alone")
 	e.namespaceFlag(c, flags, "controller-namespace", &e.options.Namespace, "`NAMESPACE` of the controller in the cluster")
 	e.namespaceFlag(c, flags, "dns-namespace", &e.options.DNSNamespace, "`NAMESPACE` of the cluster's DNS server; not used for OpenShift")
 	flags.StringVar(&e.service, "dns-service", e.options.DNSService.String(), "Service of the DNS server of the clusterset, as `NAMESPACE/NAME`")
@@ -128,8 +131,6 @@ func withPort(server string) (string, error) {
 	return net.JoinHostPort(host, port), nil
 }
 
-var errUnexplained = errors.New("it could not be found out whether the name resolves as it should")
-
 func (e *explainCommand) print(r cause.Report) error {
 	var err error
 	if e.format == "" {
@@ -143,7 +144,7 @@ func (e *explainCommand) print(r cause.Report) error {
 	case r.Verdict.Found():
 		return errProblems
 	case !r.Verdict.Known():
-		return errUnexplained
+		return errUnread
 	}
 	return nil
 }
@@ -151,7 +152,7 @@ func (e *explainCommand) print(r cause.Report) error {
 // printReport prints the verdict and then the chain.
 func printReport(w io.Writer, r cause.Report) error {
 	fmt.Fprintf(w, "%s %s\n\n%s: %s\n", r.Name, r.Type, r.Verdict.Code, r.Verdict.Sentence)
-	if r.Verdict.Found() && r.Verdict.Resolves {
+	if r.Verdict.Code != reason.Resolves && r.Verdict.Resolves {
 		fmt.Fprintln(w, "The name has an answer nevertheless.")
 	}
 	fmt.Fprintf(w, "What to do: %s\n\n", r.Verdict.Remedy)

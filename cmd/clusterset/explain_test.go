@@ -20,8 +20,8 @@ func TestPrintReport(t *testing.T) {
 	}{
 		{"resolves", "", nil, "db.shop A\n\nresolves: S.\nWhat to do: R.\n\nok   name   E\n"},
 		{"import-missing", "", errProblems, "import-missing: S."},
-		{"not-readable", "", errUnexplained, "not-readable: S."},
-		{"api-unreachable", "json", errUnexplained, `"code": "api-unreachable"`},
+		{"not-readable", "", errUnread, "not-readable: S."},
+		{"api-unreachable", "json", errUnread, `"code": "api-unreachable"`},
 		{"resolves", "yaml", nil, "mark: ok\n"},
 	} {
 		streams, _, out, _ := genericiooptions.NewTestIOStreams()

@@ -42,6 +42,8 @@ func run(ctx context.Context, args []string, streams genericiooptions.IOStreams)
 	switch err = grantedBy(c, err); {
 	case errors.Is(err, errProblems):
 		return exitProblems
+	case errors.Is(err, errUnread):
+		return exitUnread
 	case err != nil && ctx.Err() != nil:
 		fmt.Fprintf(streams.ErrOut, "error: interrupted: %v\n", err)
 		return exitError

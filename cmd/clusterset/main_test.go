@@ -21,6 +21,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/clusterset-dns/clusterset/admin/join"
+	"github.com/clusterset-dns/clusterset/admin/read"
 	"github.com/clusterset-dns/clusterset/admin/status"
 	"github.com/clusterset-dns/clusterset/admin/write"
 	"github.com/clusterset-dns/clusterset/api/about/v1beta1"
@@ -273,8 +274,8 @@ func TestPrintState(t *testing.T) {
 		Conflicts: []status.ConflictState{{
 			Namespace: "shop", Name: "db", Reason: "PortConflict,LabelsConflict", Message: "Conflicting ports.",
 		}},
-		Problems: []string{"member \"west\" last renewed its heartbeat 5m0s ago: it has expired, and other members use its endpoints as a last resort"},
-		Warnings: []string{"1 service has conflicting exports: see the condition Conflict of its ServiceExports"},
+		Result: read.Result{Problems: []string{"member \"west\" last renewed its heartbeat 5m0s ago: it has expired, and other members use its endpoints as a last resort"},
+		Warnings: []string{"1 service has conflicting exports: see the condition Conflict of its ServiceExports"}},
 	}
 	for _, format := range []string{"table", "wide", "json", "yaml"} {
 		t.Run(format, func(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
 
+	"github.com/clusterset-dns/clusterset/admin/dns"
 	"github.com/clusterset-dns/clusterset/admin/status"
 )
 
@@ -16,21 +17,23 @@ each warning.
 
 Problems mean that something does not work: heartbeats, credential, leader, broker, CRDs and policies, options vip and
 merge of members, exports and imports that are not ready (the first ten of each are named; an import may be pending for
-10s), and addresses outside of the networks that the cluster declared.
+10s), addresses outside of the networks that the cluster declared, DNS servers that do not answer for the clusterset,
+and a cluster that is not a member.
 
-Warnings mean that services still work: conflicting exports, a cluster that is not a member, undeclared networks of
-Nodes, and what an upgrade to the version of this program would change (docs/upgrading.md).
+Warnings mean that services still work: conflicting exports, undeclared networks of Nodes, and what an upgrade to the
+version of this program would change (docs/upgrading.md).
 
 Where a service prefers clusters, a table has those in use, and for how long at least nothing has changed.
 
 With --watch, a terminal shows the current state; elsewhere, and with -o json and yaml, each change is printed after the
 last one. Ctrl-C ends it; the exit code is that of the last state.
 
-Exit codes: 0, no problems (there may be warnings); 1, the command failed, and the output shows what could be read; 2,
-there are problems.`
+Exit codes: 0, no problems (there may be warnings); 1, the command failed; 2, there are problems; 3, no problems, and
+not all could be read.`
 
 func newStatus(f *factory) *cobra.Command {
-	o := status.Defaults()
+	o, dnsOptions := status.Defaults(), dns.Defaults()
+	o.DNS = &dnsOptions
 	format, brokerOnly, w := "", false, watchOptions{}
 	c := &cobra.Command{
 		Use: "status", Short: "Show the state of a cluster, its clusterset and all members", Args: cobra.NoArgs,
@@ -60,7 +63,7 @@ func newStatus(f *factory) *cobra.Command {
 			return status.Read(ctx, onBroker, onMember, o)
 		}}
 		if w.watch {
-			o.Networks = &status.NetworkCheck{}
+			o.Slow = &status.SlowChecks{}
 			return s.watch(c.Context(), w.interval)
 		}
 		return s.once(c.Context())

@@ -16,11 +16,14 @@ type statusCommand struct {
 }
 
 func (s *statusCommand) once(ctx context.Context) error {
-	state, incomplete := s.read(ctx)
+	state, err := s.read(ctx)
+	if err != nil {
+		return err
+	}
 	if err := s.print(s.Out, &state); err != nil {
 		return err
 	}
-	return outcome(state, incomplete)
+	return judge(&state.Result)
 }
 
 func (s *statusCommand) print(w io.Writer, state *status.State) error {
@@ -28,12 +31,4 @@ func (s *statusCommand) print(w io.Writer, state *status.State) error {
 		return printAs(w, s.format, state)
 	}
 	return printState(w, state, time.Now(), s.format == "wide")
-}
-
-// outcome is the error that the exit code follows from.
-func outcome(state status.State, incomplete error) error {
-	if incomplete == nil && len(state.Problems) > 0 {
-		return errProblems
-	}
-	return incomplete
 }

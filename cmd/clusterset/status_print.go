@@ -8,6 +8,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/clusterset-dns/clusterset/admin/read"
 	"github.com/clusterset-dns/clusterset/admin/status"
 )
 
@@ -36,20 +37,23 @@ func printState(w io.Writer, s *status.State, now time.Time, wide bool) error {
 	}
 	section(len(s.Conflicts), func() { printConflicts(table, s.Conflicts, wide) })
 	if err == nil {
-		printProblems(w, s.Problems, s.Warnings)
+		printResult(w, &s.Result)
 	}
 	return err
 }
 
-func printProblems(w io.Writer, problems, warnings []string) {
+func printResult(w io.Writer, r *read.Result) {
 	fmt.Fprintln(w)
-	for _, p := range problems {
+	for _, p := range r.Problems {
 		fmt.Fprintln(w, "problem: "+p)
 	}
-	for _, p := range warnings {
+	for _, p := range r.Warnings {
 		fmt.Fprintln(w, "warning: "+p)
 	}
-	if len(problems) == 0 {
+	for _, p := range r.Unread {
+		fmt.Fprintln(w, "not read: "+p)
+	}
+	if r.Well() {
 		fmt.Fprintln(w, "No problems found.")
 	}
 }

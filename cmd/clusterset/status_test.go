@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -12,6 +11,7 @@ import (
 
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
+	"github.com/clusterset-dns/clusterset/admin/read"
 	"github.com/clusterset-dns/clusterset/admin/status"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
@@ -62,7 +62,7 @@ func watches(t *testing.T, member string) {
 		t.Errorf("exit code %d, want that of the last state, %d", got, exitProblems)
 	}
 	// A read that fails is shown as a change, and so is the next one.
-	if n, failed := strings.Count(out.String(), "Clusterset:"), strings.Count(out.String(), "error: "); n > 2+2*failed {
+	if n, failed := strings.Count(out.String(), "Clusterset:"), strings.Count(out.String(), "not read: "); n > 2+2*failed {
 		t.Errorf("the state was printed %d times with %d failed reads, want once at the start, once for a change and twice for a failed read:\n%s", n, failed, out.String())
 	}
 	want(t, exitOK, nil, "unexport", "db", member, "-n", "shop", "--wait=false")
@@ -73,11 +73,11 @@ func watches(t *testing.T, member string) {
 func TestRedraw(t *testing.T) {
 	var out, errOut bytes.Buffer
 	s := &statusCommand{factory: &factory{IOStreams: genericiooptions.IOStreams{Out: &out, ErrOut: &errOut}}}
-	state := status.State{Problems: []string{"one"}}
-	must(t, s.redraw(&state, errors.New("the broker is away")))
+	state := status.State{Result: read.Result{Problems: []string{"one"}, Unread: []string{"the broker is away"}}}
+	must(t, s.redraw(&state))
 	var plain bytes.Buffer
 	must(t, s.print(&plain, &state))
-	want := "\x1b[H" + strings.ReplaceAll(plain.String()+"error: the broker is away\n", "\n", "\x1b[K\n") + "\x1b[J"
+	want := "\x1b[H" + strings.ReplaceAll(plain.String(), "\n", "\x1b[K\n") + "\x1b[J"
 	if out.String() != want || errOut.Len() > 0 || !strings.Contains(want, "problem: one\x1b[K\n") {
 		t.Errorf("printed\n%q\nand %q as errors, want\n%q", out.String(), errOut.String(), want)
 	}
@@ -88,12 +88,12 @@ func TestChangeable(t *testing.T) {
 	state := func(change func(*status.State)) string {
 		at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 		s := status.State{
-			Cluster:  &status.ClusterState{ClusterID: "east", Leader: "a", LeaderRenewed: &at},
-			Members:  []status.MemberState{{ClusterID: "west", Heartbeat: &at, HeartbeatAge: "5m0s", Expired: true}},
-			Problems: []string{`member "west" last renewed its heartbeat 5m0s ago: it has expired`},
+			Cluster: &status.ClusterState{ClusterID: "east", Leader: "a", LeaderRenewed: &at},
+			Members: []status.MemberState{{ClusterID: "west", Heartbeat: &at, HeartbeatAge: "5m0s", Expired: true}},
+			Result:  read.Result{Problems: []string{`member "west" last renewed its heartbeat 5m0s ago: it has expired`}},
 		}
 		change(&s)
-		return changeable(s, nil)
+		return changeable(s)
 	}
 	same, later := state(func(*status.State) {}), time.Now()
 	for _, tt := range []struct {

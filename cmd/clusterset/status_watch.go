@@ -22,19 +22,22 @@ func (s *statusCommand) watch(ctx context.Context, interval time.Duration) error
 	var last string
 	var result error
 	for {
-		state, incomplete := s.read(ctx)
+		state, err := s.read(ctx)
 		if ctx.Err() != nil {
 			return result
 		}
-		result = outcome(state, incomplete)
-		now := changeable(state, incomplete)
+		if err != nil {
+			state.Unread = append(state.Unread, err.Error())
+		}
+		result = judge(&state.Result)
+		now := changeable(state)
 		switch {
 		case screen:
-			if err := s.redraw(&state, incomplete); err != nil {
+			if err := s.redraw(&state); err != nil {
 				return err
 			}
 		case now != last:
-			if err := s.printChange(&state, incomplete, last == ""); err != nil {
+			if err := s.printChange(&state, last == ""); err != nil {
 				return err
 			}
 		}
@@ -49,7 +52,7 @@ func (s *statusCommand) watch(ctx context.Context, interval time.Duration) error
 
 // changeable is the part of a state that shows it again when it differs: everything except ages and times that renew
 // themselves.
-func changeable(state status.State, incomplete error) string {
+func changeable(state status.State) string {
 	problems := strings.Join(state.Problems, "\n")
 	state.Members = append([]status.MemberState{}, state.Members...)
 	for i := range state.Members {
@@ -66,11 +69,11 @@ func changeable(state status.State, incomplete error) string {
 	}
 	state.Problems = []string{problems}
 	text, err := json.Marshal(state)
-	return fmt.Sprint(string(text), err, incomplete)
+	return fmt.Sprint(string(text), err)
 }
 
 // printChange shows the state after those that were shown before.
-func (s *statusCommand) printChange(state *status.State, incomplete error, isFirst bool) error {
+func (s *statusCommand) printChange(state *status.State, isFirst bool) error {
 	switch {
 	case s.format == "yaml":
 		fmt.Fprintln(s.Out, "---")
@@ -81,25 +84,16 @@ func (s *statusCommand) printChange(state *status.State, incomplete error, isFir
 	default:
 		fmt.Fprintln(s.Out, time.Now().Format(time.RFC3339))
 	}
-	if err := s.print(s.Out, state); err != nil {
-		return err
-	}
-	if incomplete != nil {
-		fmt.Fprintln(s.ErrOut, "error: "+incomplete.Error())
-	}
-	return nil
+	return s.print(s.Out, state)
 }
 
 // redraw shows the state in place of the one before. Lines are erased one by one: erasing the screen first makes it
 // flicker.
-func (s *statusCommand) redraw(state *status.State, incomplete error) error {
+func (s *statusCommand) redraw(state *status.State) error {
 	const home, eraseLine, eraseRest = "\x1b[H", "\x1b[K", "\x1b[J"
 	var text bytes.Buffer
 	if err := s.print(&text, state); err != nil {
 		return err
-	}
-	if incomplete != nil {
-		fmt.Fprintln(&text, "error: "+incomplete.Error())
 	}
 	_, err := fmt.Fprint(s.Out, home+strings.ReplaceAll(text.String(), "\n", eraseLine+"\n")+eraseRest)
 	return err

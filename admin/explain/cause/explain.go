@@ -2,6 +2,7 @@ package cause
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/miekg/dns"
@@ -26,12 +27,12 @@ type Verdict struct {
 	Resolves bool        `json:"resolves"` // the name has an answer in spite of the cause, as far as that could be seen
 }
 
-// Found reports whether a cause was found.
+// Found reports whether something is wrong.
 func (v Verdict) Found() bool { return v.Code != reason.Resolves && v.Known() }
 
-// Known reports whether the cause could be found.
+// Known reports whether all was read that the verdict rests on.
 func (v Verdict) Known() bool {
-	return v.Code != reason.NotReadable && v.Code != reason.Unexplained && v.Code != reason.APIUnreachable &&
+	return v.Code != reason.NotReadable && v.Code != reason.ObjectsOK && v.Code != reason.APIUnreachable &&
 		v.Code != reason.APIRejectsUser
 }
 
@@ -39,7 +40,7 @@ func (v Verdict) Known() bool {
 var checks = []func(*walk){
 	checkKinds, checkNamespace, checkMembership, checkController, checkBroker, checkFrozen, checkOwnExport, checkRecords,
 	checkConflicts, checkHeartbeats,
-	checkImport, checkEndpoints, checkSelection, checkQuestion, checkServers, checkReplicas, checkResolvers, checkPods,
+	checkImport, checkEndpoints, checkSelection, checkQuestion, checkServing, checkResolvers, checkCluster, checkPods,
 }
 
 // Find walks the chain.
@@ -56,9 +57,9 @@ func Find(in Input) Report {
 		w.wrong(name, bad.Code, "%s", bad.Text)
 	case t.Service == "":
 		w.ok(name, "it stands above the services of the zone")
-		checkServers(w)
-		checkReplicas(w)
+		checkServing(w)
 		checkResolvers(w)
+		checkCluster(w)
 	default:
 		w.ok(name, "service %s in namespace %s of zone %s", t.Service, t.Namespace, in.Zone)
 		for _, check := range checks {
@@ -71,38 +72,45 @@ func Find(in Input) Report {
 	return r
 }
 
+// verdict never overrules a step that is wrong or unknown: only answers of all servers that were asked prove that a name
+// resolves.
 func (w *walk) verdict() Verdict {
 	at := w.first(Wrong)
-	resolves := at < 0 && (w.hasAnswer() || w.serversAgree())
+	answered := at < 0 && w.asked() && (w.target.Service == "" || w.hasReplies())
 	if at < 0 {
 		at = w.first(Warning)
 	}
 	switch unread := w.first(Unknown); {
 	case at >= 0:
-		s := w.steps[at]
-		e := reason.Describe(s.Code)
-		return Verdict{Code: s.Code, Sentence: capitalized(e.Meaning) + ": " + s.Evidence + ".", Remedy: e.Remedy,
-			Resolves: resolves}
-	case resolves:
-		return Verdict{Code: reason.Resolves, Sentence: "The name resolves as it should.",
-			Remedy: reason.Describe(reason.Resolves).Remedy, Resolves: true}
+		v := verdictOf(w.steps[at].Code, w.steps[at].Evidence)
+		v.Resolves = answered || !w.asked() && w.first(Wrong) < 0 && w.hasAnswer()
+		return v
 	case unread >= 0:
-		return Verdict{Code: reason.NotReadable, Sentence: capitalized(reason.Describe(reason.NotReadable).Meaning) + ": " +
-			w.steps[unread].Evidence + ".", Remedy: reason.Describe(reason.NotReadable).Remedy}
+		v := verdictOf(reason.NotReadable, w.steps[unread].Evidence)
+		v.Resolves = answered
+		return v
+	case answered:
+		v := verdictOf(reason.Resolves, "")
+		v.Sentence, v.Resolves = "The name resolves as it should.", true
+		return v
+	case !w.asked() && (w.hasAnswer() || w.target.Service == ""):
+		return verdictOf(reason.ObjectsOK, w.unasked())
 	}
-	return Verdict{Code: reason.Unexplained, Sentence: capitalized(reason.Describe(reason.Unexplained).Meaning) + ".",
-		Remedy: reason.Describe(reason.Unexplained).Remedy}
+	return verdictOf(reason.Unexplained, "")
 }
 
-// serversAgree reports whether servers gave answers that nothing speaks against.
-func (w *walk) serversAgree() bool {
-	for i := range w.in.Servers {
-		s := &w.in.Servers[i]
-		if w.serverFault(s).code != "" || w.target.Service != "" && len(s.UDP.Values)+len(s.TCP.Values) == 0 {
-			return false
-		}
+func verdictOf(code reason.Code, evidence string) Verdict {
+	e := reason.Describe(code)
+	v := Verdict{Code: code, Sentence: capitalized(e.Meaning) + ".", Remedy: e.Remedy}
+	if evidence != "" {
+		v.Sentence = capitalized(e.Meaning) + ": " + evidence + "."
 	}
-	return len(w.in.Servers) > 0 || w.target.Service == "" && !w.hasCause()
+	return v
+}
+
+// hasReplies reports whether servers replied with records. Without a fault, all of them did that replied at all.
+func (w *walk) hasReplies() bool {
+	return slices.ContainsFunc(w.in.Servers, func(s Server) bool { return len(s.UDP.Values)+len(s.TCP.Values) > 0 })
 }
 
 // shownSteps returns the chain up to the cause. Later steps follow from it, or may.

@@ -20,6 +20,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/reason"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/controller/merge"
+	"github.com/clusterset-dns/clusterset/resolver"
 )
 
 var now = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
@@ -102,6 +103,17 @@ func importOf(kind mcsv1beta1.ServiceImportType, ready *metav1.Condition, cluste
 
 func exported(conditions ...metav1.Condition) Read[*mcsv1beta1.ServiceExport] {
 	return present(&mcsv1beta1.ServiceExport{Status: mcsv1beta1.ServiceExportStatus{Conditions: conditions}})
+}
+
+// answered has a server answer as the objects want it.
+func answered(in *Input, role Role) {
+	t, _ := parse(in.Name, in.Zone)
+	e := newWalk(in, t).expected
+	r := Reply{Asked: true, Zone: in.Zone, Values: e.values}
+	if e.outcome == resolver.NXDomain {
+		r.Rcode = dns.RcodeNameError
+	}
+	in.Servers = []Server{{Name: "pod/dns", Role: role, TCP: r}}
 }
 
 // away takes out what makes the name resolve.
@@ -254,11 +266,12 @@ func TestVerdict(t *testing.T) {
 			in.Here.Import = Read[Import]{State: Forbidden,
 				Why: "no right"}
 		}, want: reason.NotReadable},
-		{name: "the broker may not be read", change: func(in *Input) { in.Broker = Broker{} }, want: reason.Resolves,
+		{name: "the broker may not be read", change: func(in *Input) { in.Broker = Broker{} }, want: reason.NotReadable,
 			resolves: true},
 	} {
 		in := input()
 		tt.change(in)
+		answered(in, ClusterDNS)
 		r := Find(*in)
 		if r.Verdict.Code != tt.want || r.Verdict.Resolves != tt.resolves {
 			t.Errorf("%s: verdict = %+v, want %s, resolves %t; chain %+v", tt.name, r.Verdict, tt.want, tt.resolves, r.Chain)
@@ -409,6 +422,45 @@ func TestLocate(t *testing.T) {
 	} {
 		if got, ok := Locate(tt.name, "clusterset.local"); got != tt.want || ok != tt.ok {
 			t.Errorf("Locate(%q) = %+v, %t, want %+v, %t", tt.name, got, ok, tt.want, tt.ok)
+		}
+	}
+}
+
+// docs/spec/explain.md 2: only answers prove that a name resolves, each server counts, and a Pod that was not asked is
+// never overruled.
+func TestServers(t *testing.T) {
+	good := Reply{Asked: true, Values: []string{"10.1.0.1"}}
+	nx := Reply{Asked: true, Rcode: dns.RcodeNameError}
+	gone := Reply{Asked: true, Failure: "no answer in time"}
+	const none = "Service kube-system/kube-dns has no ready Pod"
+	for name, tt := range map[string]struct {
+		servers  []Server
+		want     reason.Code
+		resolves bool
+	}{
+		"nothing to ask":    {want: reason.ObjectsOK},
+		"nothing was asked": {servers: []Server{{Role: ClusterDNS, Unread: "no right"}}, want: reason.ObjectsOK},
+		"all are right": {servers: []Server{{Role: ClusterSetDNS, TCP: good}, {Role: ClusterDNS, TCP: good}},
+			want: reason.Resolves, resolves: true},
+		"one was not asked": {servers: []Server{{Role: ClusterDNS, TCP: good}, {Role: ClusterDNS, Unread: "no right"}},
+			want: reason.NotReadable, resolves: true},
+		"one of two lacks the zone": {servers: []Server{{Role: ClusterDNS, TCP: good}, {Role: ClusterDNS, TCP: nx}},
+			want: reason.DNSReplicasDiffer},
+		"one of two hangs": {servers: []Server{{Role: ClusterSetDNS, TCP: gone}, {Role: ClusterSetDNS, TCP: good}},
+			want: reason.DNSReplicasDiffer},
+		"the cluster's alone lacks the zone": {servers: []Server{{Role: ClusterSetDNS, TCP: good},
+			{Role: ClusterDNS, TCP: nx}}, want: reason.DNSNotWired},
+		"the clusterset's hangs": {servers: []Server{{Role: ClusterSetDNS, TCP: gone},
+			{Role: ClusterDNS, TCP: Reply{Asked: true, Rcode: dns.RcodeServerFailure}}}, want: reason.DNSUnreachable},
+		"the cluster's has no Pod": {servers: []Server{{Role: ClusterSetDNS, TCP: good},
+			{Role: ClusterDNS, Without: true, TCP: Reply{Asked: true, Failure: none}}}, want: reason.DNSUnreachable},
+		"the clusterset's has no Pod": {servers: []Server{{Role: ClusterSetDNS, Without: true,
+			TCP: Reply{Asked: true, Failure: none}}}, want: reason.DNSNoEndpoint},
+	} {
+		in := input()
+		in.Servers = tt.servers
+		if v := Find(*in).Verdict; v.Code != tt.want || v.Resolves != tt.resolves {
+			t.Errorf("%s: verdict %+v, want %s, resolves %t", name, v, tt.want, tt.resolves)
 		}
 	}
 }

@@ -28,10 +28,9 @@ type Input struct {
 
 	Here    Cluster
 	Broker  Broker
-	Servers []Server // DNS servers that were asked; may be empty
+	Servers []Server // DNS servers that were asked or were to be asked; may be empty
+	Unasked string   // why there are none, if the user wants that
 	Wiring  Read[Wiring]
-	// Replicas of the DNS server of the clusterset; Absent without that server.
-	Replicas Read[Replicas]
 }
 
 // Wiring is what the resolvers that Pods ask do with the zone, by their configuration.
@@ -114,10 +113,23 @@ type Broker struct {
 	Undecodable []string                                   // "ExportedService <namespace>/<name>: <why>"
 }
 
+// Role is the role of a DNS server.
+type Role string
+
+// The roles.
+const (
+	Named         Role = ""           // the user named it
+	ClusterDNS    Role = "cluster"    // Pods ask it
+	ClusterSetDNS Role = "clusterset" // it serves the zone
+)
+
 // Server is one DNS server and its replies.
 type Server struct {
-	Name     string // of a Pod, or the address
+	Name     string // "pod/<name>", "service/<name>" or the address
+	Role     Role
 	UDP, TCP Reply
+	Without  bool   // it stands for a Service without a ready Pod
+	Unread   string // why it was not asked, "" if it was
 }
 
 // Reply is one reply of a server.
@@ -129,18 +141,4 @@ type Reply struct {
 	Reason   reason.Code // that the server names in their texts, with explain_answers; "" if it names none
 	Zone     string      // owner of the SOA record in the authority section, lower case without final dot
 	Values   []string    // of the records of the type asked for, sorted: addresses, or "<port> <target>"
-}
-
-// A Replica is one Pod of the DNS server of the clusterset.
-type Replica struct {
-	Name string
-	// Hashes are those of the served state, by the labels of the metric. Replicas with equal labels should have equal
-	// hashes.
-	Hashes map[string]string
-}
-
-// Replicas are what the Pods of the DNS server say of their state.
-type Replicas struct {
-	All     []Replica
-	Changed bool // the state of one of them changed while it was read
 }

@@ -39,7 +39,7 @@ func checkResolvers(w *walk) {
 func (w *walk) checkResolver(s *Wiring, r *wiring.Resolver) {
 	step := cmp.Or(r.Workload, "resolver")
 	if w.answersFor(r) {
-		w.ok(step, "it answers as it should at %s", strings.Join(r.Addresses, ", "))
+		w.ok(step, "it answers as it should")
 		return
 	}
 	switch r.Route {
@@ -56,7 +56,8 @@ func (w *walk) checkResolver(s *Wiring, r *wiring.Resolver) {
 		w.fault(s.behindCache(r), faultStep(step, reason.DNSWiredElsewhere), "%s does not forward %s to %s", r.Name(),
 			w.in.Zone, addressText(s))
 	case wiring.RouteWanted, wiring.RouteOther:
-		w.ok(step, "it has the zone: %s", cmp.Or(r.Reason, strings.Join(r.Evidence, "; ")))
+		w.ok(step, "it has the zone: %s", strings.Join(append([]string{cmp.Or(r.Reason, strings.Join(r.Evidence, "; "))},
+			r.Diverted...), "; but "))
 	default:
 		why := cmp.Or(r.Reason, strings.Join(r.Warnings, "; "))
 		switch found := r.Workload != "" || len(r.Addresses) > 0; {
@@ -70,12 +71,22 @@ func (w *walk) checkResolver(s *Wiring, r *wiring.Resolver) {
 	}
 }
 
-// answersFor reports whether a server that was asked is this resolver, and replied as it should.
+// answersFor reports whether a resolver was asked, and each of its servers replied as it should: then its configuration
+// does not matter.
 func (w *walk) answersFor(r *wiring.Resolver) bool {
-	return slices.ContainsFunc(w.in.Servers, func(s Server) bool {
+	asked := false
+	for i := range w.in.Servers {
+		s := &w.in.Servers[i]
 		at, err := netip.ParseAddrPort(s.Name)
-		return err == nil && slices.Contains(r.Addresses, at.Addr().String()) && w.serverFault(&s).code == ""
-	})
+		switch {
+		case s.Role == ClusterDNS && r.Kind != wiring.NodeLocal, err == nil && slices.Contains(r.Addresses, at.Addr().String()):
+			if s.Unread != "" || w.serverFault(s).code != "" {
+				return false
+			}
+			asked = true
+		}
+	}
+	return asked
 }
 
 // behindCache reports whether Pods ask a node cache in place of this resolver, and the zone goes past the resolver from

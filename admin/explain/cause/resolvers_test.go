@@ -47,12 +47,12 @@ func TestResolvers(t *testing.T) {
 		},
 		"not understood": {
 			resolvers: []wiring.Resolver{{Workload: dns, Route: wiring.RouteUnknown, Reason: "line 3"}}, wanted: wanted,
-			code: reason.Resolves, step: "unknown " + dns + ": line 3",
+			code: reason.NotReadable, step: "unknown " + dns + ": line 3",
 		},
 		"not read": {
 			resolvers: []wiring.Resolver{{Workload: dns, Route: wiring.RouteUnknown,
 				Warnings: []string{"it imports /zones/*"}}}, wanted: wanted,
-			code: reason.Resolves, step: "unknown " + dns + ": it imports /zones/*",
+			code: reason.NotReadable, step: "unknown " + dns + ": it imports /zones/*",
 		},
 		"no DNS server": {
 			resolvers: []wiring.Resolver{{Route: wiring.RouteUnknown, Reason: "no Service"}}, code: reason.Resolves,
@@ -60,7 +60,7 @@ func TestResolvers(t *testing.T) {
 		},
 		"no DNS server, but perhaps another kind": {
 			resolvers: []wiring.Resolver{{Route: wiring.RouteUnknown, Reason: "no Service"}}, unread: "cannot get dnses",
-			code: reason.Resolves, step: "unknown resolver: cannot get dnses",
+			code: reason.NotReadable, step: "unknown resolver: cannot get dnses",
 		},
 		"not ours": {
 			resolvers: []wiring.Resolver{{Workload: dns, Route: wiring.RouteOther, Reason: "line 3 forwards it"}},
@@ -91,6 +91,7 @@ func TestResolvers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			in := input()
+			answered(in, ClusterSetDNS)
 			in.Wiring = present(Wiring{Resolvers: tt.resolvers, Wanted: tt.wanted, Problem: tt.problem, Unread: tt.unread})
 			wantStep(t, in, tt.code, tt.step)
 		})
@@ -100,15 +101,17 @@ func TestResolvers(t *testing.T) {
 		Addresses: []string{"10.96.0.10"}}}, Wanted: wanted})
 	answer := Reply{Asked: true, Values: []string{"10.1.0.1"}}
 	in.Servers = []Server{{Name: "10.96.0.10:53", UDP: answer, TCP: answer}}
-	wantStep(t, in, reason.Resolves, "ok "+dns+": it answers as it should at 10.96.0.10")
+	wantStep(t, in, reason.Resolves, "ok "+dns+": it answers as it should")
 
 	in = input()
+	answered(in, ClusterSetDNS)
 	in.Wiring = Read[Wiring]{State: Forbidden, Why: "list deployments"}
-	wantStep(t, in, reason.Resolves, "unknown resolver: list deployments")
+	wantStep(t, in, reason.NotReadable, "unknown resolver: list deployments")
 }
 
 func TestPods(t *testing.T) {
 	in := input()
+	answered(in, ClusterSetDNS)
 	in.Wiring = present(Wiring{Resolvers: []wiring.Resolver{
 		{Workload: "deployment/coredns", Addresses: []string{"10.96.0.10", "fd00::a"}, Route: wiring.RouteWanted},
 		{Kind: wiring.NodeLocal, Workload: "daemonset/node-local-dns", Route: wiring.RouteWanted},
@@ -125,6 +128,7 @@ func TestPods(t *testing.T) {
 		ask+"but clusterDNS in ConfigMap kube-system/kubelet-config has 10.96.0.10, which no DNS Service there and no node cache has")
 	in.Wiring = Read[Wiring]{}
 	in.Name = "db-0.east.db.shop.svc.clusterset.local."
+	answered(in, ClusterSetDNS)
 	wantStep(t, in, reason.Resolves,
 		"skipped pods: Pods ask for the name as it is first: it has 6 dots, and the usual ndots is 5")
 }

@@ -2,8 +2,8 @@ package cause
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/miekg/dns"
 
@@ -25,32 +25,58 @@ type serverFault struct {
 	partial  bool // clients get the right answer anyway
 }
 
-// checkServers compares the replies of the servers with the objects, and with each other.
-func checkServers(w *walk) {
-	const name = "dns"
+// checkServing compares the replies of the servers of the zone, and of those that the user named, with the objects and
+// with each other.
+func checkServing(w *walk) {
 	if len(w.in.Servers) == 0 {
-		w.skip(name, fmt.Sprintf("no DNS server was asked, so an old answer could not be seen: "+
-			"give each replica as --dns-server ADDRESS:PORT, from \"kubectl -n %s get endpointslices -l kubernetes.io/service-name=clusterset-dns\", "+
-			"where they can be reached over UDP and TCP; kubectl port-forward carries TCP alone", w.in.Namespace))
-		return
+		w.skip("dns", w.unasked())
 	}
-	faults := make([]serverFault, len(w.in.Servers))
+	w.checkServers(ClusterSetDNS)
+	w.checkServers(Named)
+}
+
+// checkCluster does so for the cluster's DNS server, after the configuration that may be the reason.
+func checkCluster(w *walk) { w.checkServers(ClusterDNS) }
+
+func (w *walk) unasked() string {
+	if len(w.in.Servers) > 0 {
+		return w.in.Servers[0].Unread
+	}
+	return cmp.Or(w.in.Unasked, "the cluster has no Service of a DNS server with Pods")
+}
+
+// asked reports whether any server was asked.
+func (w *walk) asked() bool {
+	return slices.ContainsFunc(w.in.Servers, func(s Server) bool { return s.Unread == "" })
+}
+
+// checkServers compares servers with the same role.
+func (w *walk) checkServers(role Role) {
+	faults := map[*Server]serverFault{}
 	good := 0
 	for i := range w.in.Servers {
-		if faults[i] = w.serverFault(&w.in.Servers[i]); faults[i].code == "" {
-			good++
+		if s := &w.in.Servers[i]; s.Role == role && s.Unread == "" {
+			if faults[s] = w.serverFault(s); faults[s].code == "" {
+				good++
+			}
 		}
 	}
-	for i, f := range faults {
+	for i := range w.in.Servers {
 		s := &w.in.Servers[i]
-		switch {
+		name := strings.TrimSpace("dns " + string(role) + " " + s.Name)
+		switch f := faults[s]; {
+		case s.Role != role:
+		case s.Unread != "" && w.asked():
+			w.unknown(name, s.Unread)
+		case s.Unread != "":
+			w.skip(name, s.Unread)
 		case f.code == "":
-			w.ok("dns "+s.Name, "%s", s.text())
+			w.ok(name, "%s", s.text())
 		case good > 0 && !f.partial:
-			w.wrong("dns "+s.Name, reason.DNSReplicasDiffer, "%s; %d of %d servers answer as they should (%s)", f.evidence,
-				good, len(faults), f.code)
+			w.wrong(name, reason.DNSReplicasDiffer, "%s; %d of %d servers answer as they should (%s)", f.evidence, good,
+				len(faults), f.code)
 		default:
-			w.fault(f.partial, faultStep("dns "+s.Name, f.code), "%s", f.evidence)
+			w.fault(f.partial, faultStep(name, f.code), "%s", f.evidence)
 		}
 	}
 }
@@ -69,7 +95,10 @@ func (s *Server) text() string {
 // serverFault returns the fault of a server, or the zero value.
 func (w *walk) serverFault(s *Server) serverFault {
 	udp, tcp := s.UDP.Asked && s.UDP.Failure == "", s.TCP.Asked && s.TCP.Failure == ""
-	if !udp && !tcp {
+	switch {
+	case s.Without && s.Role == ClusterSetDNS:
+		return serverFault{code: reason.DNSNoEndpoint, evidence: s.TCP.Failure}
+	case !udp && !tcp:
 		return serverFault{code: reason.DNSUnreachable, evidence: cmp.Or(s.UDP.Failure, s.TCP.Failure)}
 	}
 	for _, r := range []*Reply{&s.UDP, &s.TCP} {

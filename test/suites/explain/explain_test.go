@@ -38,6 +38,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
+	"github.com/clusterset-dns/clusterset/test/harness/kubelet"
 	"github.com/clusterset-dns/clusterset/test/harness/server"
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
@@ -247,7 +248,7 @@ func (w *env) export(seen map[reason.Code]bool) {
 
 	stopEast, stopWest := w.east.Run(w), w.west.Run(w)
 	for name, want := range map[string]reason.Code{
-		"db.shop": reason.Resolves, "lost.shop": reason.Resolves, "own.shop": reason.Resolves,
+		"db.shop": reason.ObjectsOK, "lost.shop": reason.ObjectsOK, "own.shop": reason.ObjectsOK,
 		"claimed.shop": reason.ImportForeign, "db.lonely": reason.NamespaceMissing, "db.picky": reason.SourceNotAllowed,
 		"typed.shop": reason.ConflictType, "ported.shop": reason.ConflictPorts, "sticky.shop": reason.ConflictProperties,
 		"nodes.shop":   reason.EndpointsNotLocal,
@@ -337,7 +338,7 @@ var members = []fault{
 			w.Fatal(err)
 		}
 	}},
-	{reason.Resolves, "db.shop", 0, nil},
+	{reason.ObjectsOK, "db.shop", 0, nil},
 	{reason.ImportMissing, "lost.shop", 0, nil},
 	{reason.ExportNotReconciled, "new.shop", 0, func(w *env) { w.west.Put(w, testclusterset.Export("shop", "new")) }},
 	{reason.ExportRejected, "own.shop", 0, func(w *env) {
@@ -518,8 +519,8 @@ func (w *env) foreign() {
 
 // objects are faults that only the objects of a cluster show.
 var objects = []fault{
-	{reason.Resolves, "db.other", 0, nil},
-	{reason.Resolves, "vip.other", 0, nil},
+	{reason.ObjectsOK, "db.other", 0, nil},
+	{reason.ObjectsOK, "vip.other", 0, nil},
 	{reason.NotAMember, "none.other", 0, nil},
 	{reason.ImportAddresses, "loop.other", 0, nil},
 	{reason.EndpointsRejected, "disguised.other", 0, nil},
@@ -529,7 +530,7 @@ var objects = []fault{
 	{reason.HostNotReady, "db-1.south.db.other", 0, nil},
 	{reason.HostNeedsHeadless, "db-0.south.vip.other", 0, nil},
 	{reason.PortUnnamed, "vip.other", dns.TypeSRV, nil},
-	{reason.Resolves, "split.other", 0, nil},
+	{reason.ObjectsOK, "split.other", 0, nil},
 	{reason.ClusterNotSelected, "split.other", dns.TypeAAAA, nil},
 }
 
@@ -614,7 +615,40 @@ metadata: {name: clusterset-dns, namespace: clusterset-system, labels: {kubernet
 addressType: IPv4
 endpoints: [{addresses: [10.3.0.53]}]
 `))
+	verdict(reason.DNSUnreachable) // the cluster's DNS server has no Pod
+
+	// From here on, answers decide: each Pod is asked through the API server.
+	node, err := kubelet.Start(w.Context(), w.north.ControlPlane)
+	must(err)
+	w.Cleanup(func() { must(node.Stop()) })
+	good := testclusterset.StartDNS(w, w.north).Address
+	run := func(pod, address string) {
+		w.Helper()
+		must(node.Run(w.Context(), metav1.NamespaceSystem, pod, map[string]string{"k8s-app": "kube-dns"}, address))
+	}
+	run("coredns-1", good)
 	verdict(reason.Resolves)
+	apply([]byte("apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRoleBinding\nmetadata: {name: viewer}\n" +
+		"roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}\n" +
+		"subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: viewer}]\n"))
+	const why = "the right to create pods/portforward in namespace kube-system is missing; deploy/explain/member.yaml has it"
+	until.OK(w, "a verdict with the rights to list Pods alone", func(ctx context.Context) error {
+		r, err := w.explain(ctx, w.userOf(w.north.ControlPlane, "viewer"), "db.other", dns.TypeA)
+		if err == nil && (r.Verdict.Code != reason.NotReadable || !strings.Contains(chain(r), why)) {
+			err = fmt.Errorf("verdict %s, want %s and %q; chain:\n%s", r.Verdict.Code, reason.NotReadable, why, chain(r))
+		}
+		return err
+	})
+	run("coredns-2", w.answering("udp tcp", dns.RcodeNameError)) // it has not read its Corefile again
+	verdict(reason.DNSReplicasDiffer)
+	run("coredns-2", "127.0.0.1:1")
+	verdict(reason.DNSReplicasDiffer)
+	run("coredns-1", "127.0.0.1:1")
+	verdict(reason.DNSUnreachable)
+	for _, pod := range []string{"coredns-1", "coredns-2"} {
+		run(pod, w.answering("udp tcp", dns.RcodeServerFailure))
+	}
+	verdict(reason.DNSFailure)
 
 	// Made anew, it gets another address: the old one is taken by then.
 	services := w.north.Dynamic().Resource(schema.GroupVersionResource{Version: "v1",
@@ -726,10 +760,10 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: explainer}]
 	for _, onBroker := range []*rest.Config{nil, there} {
 		r, err := explain.Run(w.Context(), onBroker, here, o)
 		w.must(err)
-		if r.Verdict.Code != reason.Resolves || slices.ContainsFunc(r.Chain,
+		if r.Verdict.Code != reason.ObjectsOK || slices.ContainsFunc(r.Chain,
 			func(s cause.Step) bool { return s.Mark == cause.Unknown }) {
 			w.Errorf("verdict %s with the rights of deploy/explain, want %s and no step unknown; chain:\n%s", r.Verdict.Code,
-				reason.Resolves, chain(r))
+				reason.ObjectsOK, chain(r))
 		}
 	}
 	seen := map[string]bool{}

@@ -1,0 +1,115 @@
+package ask
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/httpstream"
+	"k8s.io/client-go/tools/portforward"
+	"k8s.io/client-go/transport/spdy"
+
+	"github.com/clusterset-dns/clusterset/admin/read"
+)
+
+// A stream is a connection to a port of a Pod.
+type stream struct {
+	net.Conn // nil: the deadlines and addresses of a stream
+	conn     httpstream.Connection
+	data     httpstream.Stream
+	problem  chan string // what the kubelet writes when the connection fails; "" if it ends without a word
+}
+
+// dial opens a stream through the API server: over a WebSocket, or over SPDY if the API server is too old for that.
+func dial(ctx context.Context, c *read.Cluster, pod *corev1.Pod, port int) (*stream, error) {
+	dialer, err := newDialer(c, pod)
+	if err != nil {
+		return nil, err
+	}
+	type dialed struct {
+		conn httpstream.Connection
+		err  error
+	}
+	// It takes no context.
+	done := make(chan dialed, 1)
+	go func() {
+		conn, _, err := dialer.Dial(portforward.PortForwardProtocolV1Name)
+		if err == nil && ctx.Err() != nil {
+			_ = conn.Close() // nobody waits for it
+		}
+		done <- dialed{conn, err}
+	}()
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case d := <-done:
+		if d.err != nil {
+			return nil, d.err
+		}
+		return openStream(d.conn, port)
+	}
+}
+
+func newDialer(c *read.Cluster, pod *corev1.Pod) (httpstream.Dialer, error) {
+	at := c.Core.RESTClient().Post().Resource("pods").Namespace(pod.Namespace).Name(pod.Name).SubResource("portforward").URL()
+	overWebSocket, err := portforward.NewSPDYOverWebsocketDialer(at, c.API)
+	if err != nil {
+		return nil, err
+	}
+	transport, upgrader, err := spdy.RoundTripperFor(c.API)
+	if err != nil {
+		return nil, err
+	}
+	overSPDY := spdy.NewDialer(upgrader, &http.Client{Transport: transport}, http.MethodPost, at)
+	return portforward.NewFallbackDialer(overWebSocket, overSPDY, func(err error) bool {
+		return httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err)
+	}), nil
+}
+
+func openStream(conn httpstream.Connection, port int) (*stream, error) {
+	headers := http.Header{}
+	headers.Set(corev1.PortHeader, strconv.Itoa(port))
+	headers.Set(corev1.PortForwardRequestIDHeader, "0")
+	headers.Set(corev1.StreamType, corev1.StreamTypeError)
+	problems, err := conn.CreateStream(headers)
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	_ = problems.Close() // of our half: nothing is written to it
+	headers.Set(corev1.StreamType, corev1.StreamTypeData)
+	data, err := conn.CreateStream(headers)
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	s := &stream{conn: conn, data: data, problem: make(chan string, 1)}
+	go func() {
+		text, _ := io.ReadAll(problems) // it ends with the connection
+		s.problem <- strings.TrimSpace(string(text))
+	}()
+	return s, nil
+}
+
+func (s *stream) Read(b []byte) (int, error)       { return s.data.Read(b) }
+func (s *stream) Write(b []byte) (int, error)      { return s.data.Write(b) }
+func (s *stream) SetReadDeadline(time.Time) error  { return nil } // closing it ends what waits
+func (s *stream) SetWriteDeadline(time.Time) error { return nil }
+
+func (s *stream) Close() error                     { return s.conn.Close() }
+
+// reason returns what the kubelet wrote, or err.
+func (s *stream) reason(ctx context.Context, err error) error {
+	select {
+	case <-ctx.Done():
+	case text := <-s.problem:
+		if text != "" {
+			return errors.New(text)
+		}
+	}
+	return err
+}

@@ -1,0 +1,114 @@
+package ask
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/miekg/dns"
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/clusterset-dns/clusterset/admin/explain/cause"
+	"github.com/clusterset-dns/clusterset/admin/read"
+	"github.com/clusterset-dns/clusterset/api/logging"
+)
+
+var portForward = schema.GroupVersionResource{Version: "v1", Resource: "pods/portforward"}
+
+// atOnce bounds the connections through the API server: a DaemonSet has as many Pods as there are Nodes.
+const atOnce = 20
+
+// Service asks all ready Pods behind a Service of a DNS server over TCP. The role is that of each server that it
+// returns. A Service without a ready Pod is one server that does not reply. One server that was not asked stands for
+// Pods that could not be listed. A Service without a selector has no Pods, and gives no server.
+func Service(ctx context.Context, c *read.Cluster, q Question, service *corev1.Service, role cause.Role) []cause.Server {
+	if len(service.Spec.Selector) == 0 {
+		return nil
+	}
+	name := "service/" + service.Name
+	found, _ := read.Many[corev1.Pod](ctx, c, read.Pods, service.Namespace,
+		metav1.ListOptions{LabelSelector: labels.SelectorFromSet(service.Spec.Selector).String()})
+	if found.State != cause.Present {
+		return []cause.Server{{Name: name, Role: role, Unread: found.Why}}
+	}
+	ready := slices.DeleteFunc(found.Value, func(p corev1.Pod) bool {
+		return p.DeletionTimestamp != nil || !read.PodReady(&p)
+	})
+	if len(ready) == 0 {
+		failure := fmt.Sprintf("Service %s/%s has no ready Pod", service.Namespace, service.Name)
+		return []cause.Server{{Name: name, Role: role, Without: true, TCP: cause.Reply{Asked: true, Failure: failure}}}
+	}
+	servers := make([]cause.Server, len(ready))
+	var all errgroup.Group
+	all.SetLimit(atOnce)
+	for i := range ready {
+		servers[i] = cause.Server{Name: "pod/" + ready[i].Name, Role: role}
+		all.Go(func() error {
+			askPod(ctx, c, q, &ready[i], podPort(service, &ready[i]), &servers[i])
+			return nil
+		})
+	}
+	_ = all.Wait()
+	return slices.DeleteFunc(servers, func(s cause.Server) bool { return s.Unread == "" && !s.TCP.Asked })
+}
+
+// podPort returns the port of a Pod that takes DNS over TCP.
+func podPort(service *corev1.Service, pod *corev1.Pod) int {
+	const standard = 53
+	target := intstr.FromInt32(standard)
+	for _, p := range service.Spec.Ports {
+		if p.Port == standard && (p.Protocol == corev1.ProtocolTCP || target.IntValue() == standard) {
+			target = p.TargetPort
+		}
+	}
+	if target.Type == intstr.Int {
+		if target.IntValue() == 0 {
+			return standard
+		}
+		return target.IntValue()
+	}
+	for _, c := range pod.Spec.Containers {
+		for _, p := range c.Ports {
+			if p.Name == target.StrVal {
+				return int(p.ContainerPort)
+			}
+		}
+	}
+	return standard
+}
+
+// askPod leaves s as it is if the Pod is gone.
+func askPod(ctx context.Context, c *read.Cluster, q Question, pod *corev1.Pod, port int, s *cause.Server) {
+	ctx, cancel := q.within(ctx)
+	defer cancel()
+	conn, err := dial(ctx, c, pod, port)
+	if err != nil {
+		s.Unread = read.Unread[any](c, err, "create", portForward, pod.Namespace).Why // "" for a Pod that is gone
+		return
+	}
+	context.AfterFunc(ctx, func() { _ = conn.Close() }) // at the latest when this returns
+	answer, err := exchange(conn, q.message())
+	if err != nil {
+		failure := logging.Line(conn.reason(ctx, err))
+		if ctx.Err() != nil {
+			failure = "no answer in time"
+		}
+		s.TCP = cause.Reply{Asked: true, Failure: fmt.Sprintf("tcp Pod %s/%s port %d: %s", pod.Namespace, pod.Name, port,
+			failure)}
+		return
+	}
+	s.TCP = reply(answer)
+}
+
+func exchange(conn *stream, m *dns.Msg) (*dns.Msg, error) {
+	c := dns.Conn{Conn: conn}
+	if err := c.WriteMsg(m); err != nil {
+		return nil, err
+	}
+	return c.ReadMsg()
+}
