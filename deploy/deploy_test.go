@@ -217,6 +217,9 @@ func checkDeployment(t *testing.T, client kubernetes.Interface, d *appsv1.Deploy
 			t.Errorf("%s %s selects %v, want %s", what, d.Name, got, want)
 		}
 	}
+	if most := budget.Spec.MaxUnavailable; most == nil || most.IntValue() != 1 {
+		t.Errorf("PodDisruptionBudget %s: maxUnavailable %v, want 1, so that a drain ends with any number of replicas", d.Name, most)
+	}
 	container := &d.Spec.Template.Spec.Containers[0]
 	for _, p := range service.Spec.Ports {
 		if !slices.ContainsFunc(container.Ports, func(q corev1.ContainerPort) bool {

@@ -240,7 +240,9 @@ metadata:
   namespace: {{ .top.Release.Namespace }}
   {{- template "clusterset.managed" .top }}
 spec:
-  minAvailable: 1
+  # With minAvailable, a drain would wait for the only replica without end.
+  maxUnavailable: 1
+  unhealthyPodEvictionPolicy: AlwaysAllow
   selector:
     matchLabels:
       app.kubernetes.io/name: {{ .name }}
