@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -26,7 +27,7 @@ func TestDirectives(t *testing.T) {
 	var options []string
 	for _, d := range control {
 		if !slices.Contains(chartValues, d.Name) {
-			options = append(options, fmt.Sprintf("        %q", d.Name))
+			options = append(options, fmt.Sprintf("        %q: %s", d.Name, schema(t, d.Args)))
 		}
 	}
 	const end = "<!-- end -->\n"
@@ -37,7 +38,8 @@ func TestDirectives(t *testing.T) {
 		{"docs/controller.md", "<!-- options: " + byGenerate, end,
 			"\n" + syntax("clusterset", control) + "\n" + explained(control) +
 				"\nA normal cluster needs none of these:\n" + rare(control)},
-		{"deploy/chart/values.schema.json", `"propertyNames": {"enum": [` + "\n", "      ]},\n", strings.Join(options, ",\n") + "\n"},
+		{"deploy/chart/values.schema.json", `"controllerOptions": {` + "\n" + `      "properties": {` + "\n", "      },\n",
+			strings.Join(options, ",\n") + "\n"},
 	} {
 		content, err := os.ReadFile(g.file)
 		if err != nil {
@@ -57,6 +59,90 @@ func TestDirectives(t *testing.T) {
 		} else if err := os.WriteFile(g.file, []byte(want), 0o600); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+const (
+	labelPattern    = `[a-z0-9]([-a-z0-9]*[a-z0-9])?`
+	durationPattern = `(0|([0-9]+([.][0-9]+)?(ns|us|ms|s|m|h))+)`
+	requirement     = `[-0-9A-Za-z_./=!(),]+`
+)
+
+// arguments has a regular expression for each argument of the options in the chart. None matches a quote, a brace or a
+// line break, which would change the Corefile or the manifest.
+var arguments = map[string]string{
+	"ID": labelPattern + "([.]" + labelPattern + ")?", "NAME": labelPattern,
+	"SELECTOR": requirement + "( " + requirement + ")*",
+	"RENEW":    durationPattern, "TTL": durationPattern, "DURATION": durationPattern, "DELAY": durationPattern,
+	"CIDR": "[0-9A-Fa-f.:]+/[0-9]+", "ADDRESS": `([0-9.]+|\[[0-9A-Fa-f.:]+\]):[0-9]+`,
+	"QPS": "([1-9][0-9]*([.][0-9]+)?|0[.][0-9]*[1-9][0-9]*)", "BURST": "[1-9][0-9]*",
+}
+
+var argument = regexp.MustCompile("[A-Z]+")
+
+// pattern returns a regular expression for arguments in the notation of README.md, in which a last optional argument
+// may follow each alternative. It matches all that the option accepts, but for rare spellings of numbers: +5s, 1e3. The
+// option checks bounds.
+func pattern(t *testing.T, args string) string {
+	t.Helper()
+	for _, r := range []struct{ from, to string }{
+		{`^(.*?)( \[\w+\])?$`, "^(${1})${2}$$"},
+		{` \[(\w+)\.\.\.\]`, "( ${1})*"}, {` \[(\w+)\]`, "( ${1})?"}, {`(\w+)\.\.\.`, "${1}( ${1})*"},
+	} {
+		args = regexp.MustCompile(r.from).ReplaceAllString(args, r.to)
+	}
+	return argument.ReplaceAllStringFunc(args, func(name string) string {
+		if arguments[name] == "" {
+			t.Fatalf("argument %s: want a pattern for it", name)
+		}
+		return arguments[name]
+	})
+}
+
+// schema returns the schema of an option in the values of the chart. YAML reads on and off as booleans.
+func schema(t *testing.T, args string) string {
+	t.Helper()
+	types, bounds := `"string"`, ""
+	matches := regexp.MustCompile(pattern(t, args)).MatchString
+	if matches("on") && matches("off") && !matches("7") {
+		types += `, "boolean"`
+	}
+	switch zero, seven := matches("0"), matches("7"); {
+	case zero && !seven:
+		types, bounds = types+`, "integer"`, `, "minimum": 0, "maximum": 0`
+	case zero:
+		types, bounds = types+`, "integer"`, `, "minimum": 0`
+	case seven:
+		types, bounds = types+`, "integer"`, `, "minimum": 1`
+	}
+	return fmt.Sprintf(`{"type": [%s], "pattern": %q%s}`, types, pattern(t, args), bounds)
+}
+
+// TestPatterns: the schema of the chart rejects nothing that an option accepts.
+func TestPatterns(t *testing.T) {
+	words := strings.Fields("0 7 0.5 0s 1s 5s 60s 1h30m banana east east.eu a=b a!=b on off kep lighthouse first local " +
+		"region remote none last_resort remove keep create 10.0.0.0/8 fd00::/108 127.0.0.1:80 [::]:9154")
+	accepted := 0
+	for _, o := range controller.Options() {
+		if slices.Contains(chartValues, o.Name) {
+			continue
+		}
+		matches := regexp.MustCompile(pattern(t, o.Args)).MatchString
+		for _, first := range words {
+			for _, second := range []string{"", "0s", "60s", "7", "fd00::/108", "a"} {
+				args := strings.Fields(first + " " + second)
+				if len(args) < o.Min || o.Max >= 0 && len(args) > o.Max || o.Set(new(controller.Config), args) != nil {
+					continue
+				}
+				accepted++
+				if text := strings.Join(args, " "); !matches(text) {
+					t.Errorf("%s %s is accepted, and %s does not match it", o.Name, text, pattern(t, o.Args))
+				}
+			}
+		}
+	}
+	if accepted < 50 {
+		t.Errorf("%d values are accepted, want more to compare", accepted)
 	}
 }
 
