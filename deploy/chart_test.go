@@ -98,10 +98,19 @@ var variants = []struct {
 	{mode: deploy.AllInOne, values: map[string]any{"createNamespaces": true, "controllerOptions": chartOptions}},
 	{mode: deploy.AllInOne, values: map[string]any{
 		"createNamespaces": true,
-		"image":            "example.org/a:1", "imagePullSecrets": []string{"a", "b"}, "replicas": 3, "zone": "example.org",
+		"image":            "example.org/a:1", "imagePullSecrets": []map[string]string{{"name": "a"}, {"name": "b"}}, "replicas": 3, "zone": "example.org",
 		"clusterDomain": "k8s.example",
 		"nodeSelector":  map[string]string{"kubernetes.io/os": "linux"},
 		"tolerations":   []map[string]string{{"operator": "Exists", "effect": "NoSchedule"}},
+	}},
+	{mode: deploy.Separate, values: map[string]any{
+		"affinity":          map[string]any{"podAntiAffinity": map[string]any{}},
+		"priorityClassName": "", "podAnnotations": map[string]string{"a": "b"},
+		"serviceAccountAnnotations": map[string]string{"eks.amazonaws.com/role-arn": "arn:aws:iam::1:role/a"},
+		"resources": map[string]any{
+			"dns":        container("2", "1Gi", "2Gi"),
+			"controller": container("10m", "64Mi", "512Mi"),
+		},
 	}},
 }
 
@@ -152,7 +161,9 @@ func TestChartValues(t *testing.T) {
 		{"mode": "both"}, {"image": ""}, {"image": "a b"}, {"replicas": 0}, {"zone": "a b"}, {"clusterDomain": "."},
 		{"vip": "x"}, {"vip": "none 10.0.0.0/8"}, {"vip": "cidr a\n"}, {"unknown": 1}, {"createNamespaces": "yes"},
 		{"nodeSelector": map[string]any{"a": 1}}, {"zone": "a {\n"}, {"zone": "a\n"},
-		{"imagePullSecrets": []string{"a\n- name: b"}},
+		{"imagePullSecrets": []string{"a"}}, {"priorityClassName": "a]"}, {"podAnnotations": map[string]any{"a": 1}},
+		{"resources": map[string]any{"dns": container("1", "1Gi", "1.5Gi")}},
+		{"resources": map[string]any{"dns": map[string]any{"limits": nil}}},
 		options("ttl", "5"), options("vip", "none"), options("broker", "x"), options("lease", ""),
 		options("lease", "5s  30s"), options("lease", "banana"), options("lease", "5s"), options("lease", 5),
 		options("on_expiry", "remove 1h"), options("on_expiry", "last_resort soon"), options("merge", "kep first"),
@@ -171,6 +182,10 @@ func TestChartValues(t *testing.T) {
 			t.Errorf("values %v pass helm lint:\n%s\nwant an error", values, out)
 		}
 	}
+}
+
+func container(cpu, memory, limit string) map[string]any {
+	return map[string]any{"requests": map[string]string{"cpu": cpu, "memory": memory}, "limits": map[string]string{"memory": limit}}
 }
 
 func options(name string, value any) map[string]any {

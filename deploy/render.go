@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"strconv"
 	"strings"
 	"text/template"
 
@@ -84,8 +85,8 @@ func renderParts(o Options, wanted func(name string) bool) ([]byte, error) {
 
 // render executes one template as Helm does.
 func render(name string, o Options) ([]byte, error) {
-	templates, err := template.New("").Option("missingkey=error").Funcs(template.FuncMap{"dict": dict, "replace": replace,
-		"toJson": toJSON}).
+	templates, err := template.New("").Option("missingkey=error").Funcs(template.FuncMap{"dict": dict, "mul": mul,
+		"replace": replace, "toJson": toJSON}).
 		ParseFS(chart, "chart/templates/*.tpl", "chart/templates/*.yaml")
 	if err != nil {
 		return nil, fmt.Errorf("templates: %w", err)
@@ -111,7 +112,7 @@ func render(name string, o Options) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// dict, replace and toJSON are the functions of Helm that the templates use.
+// dict, mul, replace and toJSON are the functions of Helm that the templates use.
 func dict(pairs ...any) (map[string]any, error) {
 	m := map[string]any{}
 	for i := 0; i+1 < len(pairs); i += 2 {
@@ -122,6 +123,11 @@ func dict(pairs ...any) (map[string]any, error) {
 		m[key] = pairs[i+1]
 	}
 	return m, nil
+}
+
+func mul(a int, b string) (int, error) {
+	n, err := strconv.Atoi(b)
+	return a * n, err
 }
 
 func replace(from, to, text string) string { return strings.ReplaceAll(text, from, to) }

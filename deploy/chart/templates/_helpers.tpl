@@ -1,5 +1,5 @@
-{{- /* The parts of which the manifests are made. They use nothing but Go's own template functions, "dict", "replace" and "toJson": package
-deploy renders them, too. */ -}}
+{{- /* The parts of which the manifests are made. They use nothing but Go's own template functions, "dict", "mul", "replace" and "toJson":
+package deploy renders them, too. */ -}}
 
 {{- /* The label that says what has installed an object; manifests to apply by hand have none. */ -}}
 {{- define "clusterset.managed" }}
@@ -33,18 +33,21 @@ deploy renders them, too. */ -}}
         {{- end }}
         seccompProfile:
           type: RuntimeDefault
-      {{- if .top.Values.imagePullSecrets }}
-      imagePullSecrets:
-        {{- range .top.Values.imagePullSecrets }}
-        - name: {{ . }}
-        {{- end }}
+      {{- with .top.Values }}
+      {{- range $field, $value := dict "priorityClassName" .priorityClassName "imagePullSecrets" .imagePullSecrets "affinity" .affinity
+        "nodeSelector" .nodeSelector "tolerations" .tolerations }}
+      {{- if $value }}
+      {{ $field }}: {{ toJson $value }}
       {{- end }}
-      {{- if .top.Values.nodeSelector }}
-      nodeSelector: {{ toJson .top.Values.nodeSelector }}
       {{- end }}
-      {{- if .top.Values.tolerations }}
-      tolerations: {{ toJson .top.Values.tolerations }}
       {{- end }}
+{{- end }}
+
+{{- /* Annotations, if there are any. */ -}}
+{{- define "clusterset.annotations" }}
+{{- if . }}
+  annotations: {{ toJson . }}
+{{- end }}
 {{- end }}
 
 {{- /* What all containers have. */ -}}
@@ -56,8 +59,15 @@ deploy renders them, too. */ -}}
               drop: [ALL]
 {{- end }}
 
-{{- /* Some clusters, those of GKE among them, admit Pods of the priority class outside of kube-system only by a quota that names it. */ -}}
+{{- /* What the container may take, at the end of its environment. The values of the chart have "Mi" or "Gi". */ -}}
+{{- define "clusterset.resources" }}
+            # At most 90 % of the limit: what is garbage goes before the kernel ends the process.
+            - {name: GOMEMLIMIT, value: {{ mul 921 (replace "Mi" "" (replace "Gi" "000Mi" .limits.memory)) }}KiB}
+          resources: {{ toJson . }}
+{{- end }}
+
 {{- define "clusterset.quota" }}
+{{- if .top.Values.priorityClassName }}
 ---
 # Some clusters, such as GKE, admit Pods of this priority class only under a quota that names it: this one. It limits nothing.
 apiVersion: v1
@@ -71,7 +81,8 @@ spec:
     pods: 1G
   scopeSelector:
     matchExpressions:
-      - {scopeName: PriorityClass, operator: In, values: [system-cluster-critical]}
+      - {scopeName: PriorityClass, operator: In, values: [{{ .top.Values.priorityClassName }}]}
+{{- end }}
 {{- end }}
 
 {{- /* The arguments of an option of the controller. YAML reads the words on and off as booleans. */ -}}
@@ -157,11 +168,12 @@ spec:
     metadata:
       labels:
         app.kubernetes.io/name: {{ .name }}
+      {{- if .top.Values.podAnnotations }}
+      annotations: {{ toJson .top.Values.podAnnotations }}
+      {{- end }}
     spec:
       serviceAccountName: {{ .name }}
       automountServiceAccountToken: true
-      # Other workloads need names to start after an outage.
-      priorityClassName: system-cluster-critical
       # Not the DNS server of the cluster, which forwards queries here.
       dnsPolicy: Default
       # Longer than the lameduck of the Corefile.
@@ -185,13 +197,9 @@ spec:
             periodSeconds: 5
           env:
             # Each answer becomes garbage as soon as it is sent, while the live heap is small: collecting less often saves a
-            # tenth to a fifth of the CPU time for some memory (docs/performance.md). The limit is 90 % of the one below.
+            # tenth to a fifth of the CPU time for some memory (docs/performance.md).
             - {name: GOGC, value: "400"}
-            - {name: GOMEMLIMIT, value: {{ .limit }}}
-          resources:
-            # A clusterset of 50,000 services takes about 60 MB, with this GOGC up to twice that.
-            requests: {cpu: 100m, memory: 70Mi}
-            limits: {memory: "{{ .memory }}"}
+            {{- template "clusterset.resources" .resources }}
           {{- template "clusterset.container" }}
           volumeMounts:
             - name: corefile
@@ -278,6 +286,7 @@ metadata:
   name: {{ .name }}
   namespace: {{ .top.Release.Namespace }}
   {{- template "clusterset.managed" .top }}
+  {{- template "clusterset.annotations" .top.Values.serviceAccountAnnotations }}
 # Pods get a token only if they ask for it.
 automountServiceAccountToken: false
 ---
