@@ -103,8 +103,11 @@ var variants = []struct {
 		"nodeSelector":  map[string]string{"kubernetes.io/os": "linux"},
 		"tolerations":   []map[string]string{{"operator": "Exists", "effect": "NoSchedule"}},
 	}},
-	{mode: deploy.Separate, values: map[string]any{
+	{mode: deploy.Separate, notes: "--service=clusterset-system/canary-dns\n", values: map[string]any{
 		"affinity":          map[string]any{"podAntiAffinity": map[string]any{}},
+		"zone": "clusterset.local example.org", "serverBlocks": "a.example:1053 {\n    whoami\n}\n",
+		"service": map[string]any{"ipFamilies": []string{"IPv4", "IPv6"}}, "fullnameOverride": "canary",
+		"serviceMonitor":    map[string]any{"enabled": true, "labels": map[string]string{"release": "a"}},
 		"priorityClassName": "", "podAnnotations": map[string]string{"a": "b"},
 		"serviceAccountAnnotations": map[string]string{"eks.amazonaws.com/role-arn": "arn:aws:iam::1:role/a"},
 		"resources": map[string]any{
@@ -158,9 +161,12 @@ func TestChart(t *testing.T) {
 // Values that would make something else of a manifest are rejected.
 func TestChartValues(t *testing.T) {
 	for _, values := range []map[string]any{
-		{"mode": "both"}, {"image": ""}, {"image": "a b"}, {"replicas": 0}, {"zone": "a b"}, {"clusterDomain": "."},
+		{"mode": "both"}, {"image": ""}, {"image": "a b"}, {"replicas": 0}, {"clusterDomain": "."},
 		{"vip": "x"}, {"vip": "none 10.0.0.0/8"}, {"vip": "cidr a\n"}, {"unknown": 1}, {"createNamespaces": "yes"},
 		{"nodeSelector": map[string]any{"a": 1}}, {"zone": "a {\n"}, {"zone": "a\n"},
+		{"zone": "a  b"}, {"serverBlocks": "a {\r\n}"}, {"service": map[string]any{"ipFamilies": []string{"IPv5"}}},
+		{"service": map[string]any{"ipFamilies": []string{"IPv4", "IPv4"}}}, {"fullnameOverride": ""},
+		{"fullnameOverride": "a_b"}, {"serviceMonitor": true}, {"serviceMonitor": map[string]any{"labels": map[string]any{"a": 1}}},
 		{"imagePullSecrets": []string{"a"}}, {"priorityClassName": "a]"}, {"podAnnotations": map[string]any{"a": 1}},
 		{"resources": map[string]any{"dns": container("1", "1Gi", "1.5Gi")}},
 		{"resources": map[string]any{"dns": map[string]any{"limits": nil}}},

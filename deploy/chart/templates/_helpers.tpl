@@ -85,6 +85,30 @@ spec:
 {{- end }}
 {{- end }}
 
+{{- /* For the Prometheus operator: it reads the metrics of each Pod through the Service. */ -}}
+{{- define "clusterset.monitor" }}
+{{- if .top.Values.serviceMonitor.enabled }}
+---
+apiVersion: monitoring.coreos.com/v1
+kind: ServiceMonitor
+metadata:
+  name: {{ .name }}
+  namespace: {{ .top.Release.Namespace }}
+  labels:
+    app.kubernetes.io/name: {{ .name }}
+    {{- template "clusterset.managed-by" .top }}
+    {{- range $name, $value := .top.Values.serviceMonitor.labels }}
+    {{ $name }}: {{ toJson $value }}
+    {{- end }}
+spec:
+  selector:
+    matchLabels:
+      app.kubernetes.io/name: {{ .name }}
+  endpoints:
+    - port: metrics
+{{- end }}
+{{- end }}
+
 {{- /* The arguments of an option of the controller. YAML reads the words on and off as booleans. */ -}}
 {{- define "clusterset.arguments" }}
 {{- $text := print . }}
@@ -102,7 +126,7 @@ metadata:
   {{- template "clusterset.managed" .top }}
 data:
   Corefile: |
-    {{ .top.Values.zone }}:1053 {
+    {{ replace " " ":1053 " .top.Values.zone }}:1053 {
         errors
         # Bounds what slow and idle TCP clients hold.
         timeouts {
@@ -124,7 +148,7 @@ data:
         clusterset {
             # A rollout stops before it replaces good Pods by such that lack a right.
             ready strict
-            # The Service below: ns.dns.{{ .top.Values.zone }} would be the Pod, at a port that is not 53. Put in the domain of your cluster.
+            # The Service below: ns.dns of the zone would be the Pod, at a port that is not 53. Put in the domain of your cluster.
             ns {{ .name }}.{{ .top.Release.Namespace }}.svc.{{ .top.Values.clusterDomain }}
             {{- if .broker }}
             # DNS neither waits for the controller nor depends on it.
@@ -145,6 +169,9 @@ data:
         reload
         loadbalance
     }
+    {{- if .top.Values.serverBlocks }}
+    {{ replace "\n" "\n    " .top.Values.serverBlocks }}
+    {{- end }}
 {{- template "clusterset.quota" . }}
 ---
 apiVersion: apps/v1
@@ -234,12 +261,19 @@ metadata:
     app.kubernetes.io/name: {{ .name }}
     {{- template "clusterset.managed-by" .top }}
 spec:
+  {{- with .top.Values.service.ipFamilies }}
+  ipFamilies: {{ toJson . }}
+  {{- if gt (len .) 1 }}
+  ipFamilyPolicy: RequireDualStack
+  {{- end }}
+  {{- end }}
   selector:
     app.kubernetes.io/name: {{ .name }}
   ports:
     - {name: dns, port: 53, targetPort: dns, protocol: UDP}
     - {name: dns-tcp, port: 53, targetPort: dns-tcp, protocol: TCP}
     - {name: metrics, port: 9153, targetPort: metrics, protocol: TCP}
+{{- template "clusterset.monitor" . }}
 ---
 apiVersion: policy/v1
 kind: PodDisruptionBudget
