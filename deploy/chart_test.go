@@ -1,6 +1,7 @@
 package deploy_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -9,7 +10,9 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 	"sigs.k8s.io/yaml"
@@ -18,7 +21,10 @@ import (
 	"github.com/clusterset-dns/clusterset/deploy"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 	"github.com/clusterset-dns/clusterset/test/harness/program"
+	"github.com/clusterset-dns/clusterset/test/harness/server"
+	"github.com/clusterset-dns/clusterset/test/harness/subprocess"
 	"github.com/clusterset-dns/clusterset/test/harness/tier"
+	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
 // helm runs test/tools/helm, with a file of values if there are any.
@@ -51,7 +57,7 @@ func template(t *testing.T, values map[string]any) (manifest, notes string) {
 	return manifest, notes
 }
 
-// canonical returns one line for each object, sorted.
+// canonical returns one line for each object, sorted, without hooks: Helm alone runs them.
 func canonical(t *testing.T, manifest []byte) []string {
 	t.Helper()
 	parsed, err := controlplane.ParseYAML(manifest)
@@ -60,6 +66,9 @@ func canonical(t *testing.T, manifest []byte) []string {
 	}
 	var lines []string
 	for _, o := range parsed {
+		if o.(*unstructured.Unstructured).GetAnnotations()["helm.sh/hook"] != "" {
+			continue
+		}
 		text, err := o.(*unstructured.Unstructured).MarshalJSON()
 		if err != nil {
 			t.Fatal(err)
@@ -104,8 +113,8 @@ var variants = []struct {
 		"tolerations":   []map[string]string{{"operator": "Exists", "effect": "NoSchedule"}},
 	}},
 	{mode: deploy.Separate, notes: "--service=clusterset-system/canary-dns\n", values: map[string]any{
-		"affinity":          map[string]any{"podAntiAffinity": map[string]any{}},
-		"zone": "clusterset.local example.org", "serverBlocks": "a.example:1053 {\n    whoami\n}\n",
+		"affinity": map[string]any{"podAntiAffinity": map[string]any{}},
+		"zone":     "clusterset.local example.org", "serverBlocks": "a.example:1053 {\n    whoami\n}\n",
 		"service": map[string]any{"ipFamilies": []string{"IPv4", "IPv6"}}, "fullnameOverride": "canary",
 		"serviceMonitor":    map[string]any{"enabled": true, "labels": map[string]string{"release": "a"}},
 		"priorityClassName": "", "podAnnotations": map[string]string{"a": "b"},
@@ -205,6 +214,68 @@ var chartOptions = map[string]any{
 	"merge":    "first",
 	"affinity": "local 1m", "exported_affinity": false, "import_namespaces": "shop bank", "legacy_conditions": true,
 	"aggregate_view": "on", "status_page": "0.0.0.0:9154", "controller_qps": 50,
+}
+
+// TestHelmTest runs the command of the Pod of "helm test": it succeeds while the server has both zones, and else fails.
+func TestHelmTest(t *testing.T) {
+	manifest, _ := template(t, map[string]any{"zone": "clusterset.local example.org"})
+	parsed, err := controlplane.ParseYAML([]byte(manifest))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pod corev1.Pod
+	for _, o := range parsed {
+		if object := o.(*unstructured.Unstructured); object.GetKind() == "Pod" {
+			err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(object.Object, &pod, true)
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	container := pod.Spec.Containers[0]
+	if got, want := container.Args[0], "--dns-server=clusterset-dns.clusterset-system.svc.cluster.local:53"; got != want {
+		t.Errorf("first argument %s, want %s", got, want)
+	}
+	command, err := server.Program(t.Context(), "clusterset")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for zones, want := range map[string]bool{"clusterset.local example.org": true, "clusterset.local": false} {
+		args := slices.Concat(container.Command[1:], container.Args, []string{"--dns-server=" + serve(t, zones), "--patience=1s"})
+		out, err := exec.CommandContext(t.Context(), command, args...).CombinedOutput()
+		if (err == nil) != want {
+			t.Errorf("%q with a server of %s: %v, %s; want success %t", args, zones, err, out, want)
+		}
+	}
+}
+
+// serve starts a server of the zones, and returns its address.
+func serve(t *testing.T, zones string) string {
+	t.Helper()
+	coredns, err := server.Program(t.Context(), "coredns")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port, err := controlplane.ReservePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { port.Close() })
+	file := filepath.Join(t.TempDir(), "Corefile")
+	text := fmt.Sprintf(".:%d {\n bind 127.0.0.1\n clusterset %s {\n manifests %s\n }\n}\n", port.Number, zones, t.TempDir())
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, err := server.Start(subprocess.Command{Bin: coredns, Args: []string{"-conf", file}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Process.Stop(until.Patience) })
+	err = s.Await(t.Context(), func(ctx context.Context) error { return server.Serves(ctx, port.String(), "clusterset.local") })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return port.String()
 }
 
 // TestControllerOptions sets each option of the controller by a value of the chart, for a controller alone and for one

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,7 +16,8 @@ import (
 	"github.com/clusterset-dns/clusterset/admin/verify/plan"
 )
 
-// newVerifyPod returns what the Pods of "verify" run. It is hidden: its flags may change with each version.
+// newVerifyPod returns what the Pods of "verify" and "helm test" run. It is hidden: its flags may change with each
+// version.
 func newVerifyPod(f *factory) *cobra.Command {
 	c := &cobra.Command{Use: "verify-pod", Short: "What the Pods of clusterset verify run", Hidden: true,
 		Args: cobra.NoArgs, RunE: showHelp}
@@ -70,5 +72,12 @@ func (f *factory) verifyAsk(ctx context.Context, text, server string, patience t
 		}
 		server = net.JoinHostPort(config.Servers[0], config.Port)
 	}
-	return json.NewEncoder(f.Out).Encode(verify.Ask(ctx, questions, server, patience))
+	answers := verify.Ask(ctx, questions, server, patience)
+	if err := json.NewEncoder(f.Out).Encode(answers); err != nil {
+		return err
+	}
+	if slices.ContainsFunc(answers, func(a plan.Answer) bool { return !a.Worked() }) {
+		return errProblems
+	}
+	return nil
 }
