@@ -95,7 +95,7 @@ var variants = []struct {
 	values         map[string]any
 }{
 	{overlay: "member", mode: deploy.Separate,
-		notes: "clusterset dns apply --zone=clusterset.local --service=clusterset-system/clusterset-dns\n"},
+		notes: "clusterset dns apply --context=CONTEXT --zone=clusterset.local --service=clusterset-system/clusterset-dns\n"},
 	{overlay: "dns", mode: deploy.OnlyDNS, notes: "clusterset-system/clusterset-dns\n"},
 	{overlay: "all-in-one", mode: deploy.AllInOne, notes: "--service=clusterset-system/clusterset\n"},
 	{overlay: "openshift", mode: deploy.Separate, values: map[string]any{"openshift": true}},
