@@ -63,9 +63,6 @@ func (d *dnsCommand) restartFlag(c *cobra.Command) {
 // call completes the options from the flags, and calls a function of package dns for the cluster.
 func (d *dnsCommand) call(ctx context.Context,
 	function func(context.Context, *rest.Config, dns.Options) (dns.State, error)) (s dns.State, err error) {
-	if d.options.Timeout <= 0 {
-		return s, fmt.Errorf("--timeout=%s: want more than 0s", d.options.Timeout)
-	}
 	if d.service != "" {
 		if d.options.Service, err = serviceFlag("service", d.service); err != nil {
 			return s, err
@@ -225,7 +222,7 @@ Exit codes: 0, the zone is forwarded; 1, the command failed; 2, something is lef
 	d.restartFlag(c)
 	c.Flags().BoolVar(
 		&d.options.Wait, "wait", true, "wait until the DNS server is ready before writing, and for the answer afterwards")
-	c.Flags().DurationVar(&d.options.Timeout, "timeout", d.options.Timeout, "`DURATION` of each wait at most")
+	waits.flag(c.Flags(), &d.options.Timeout, "timeout", "`DURATION` of each wait at most")
 	out := f.outputFlags(c)
 	c.RunE = func(c *cobra.Command, _ []string) (err error) {
 		d.options.Options = out.writeOptions()

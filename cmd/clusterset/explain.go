@@ -78,8 +78,8 @@ func (e *explainCommand) flags(c *cobra.Command) {
 	e.namespaceFlag(c, flags, "controller-namespace", &e.options.Namespace, "`NAMESPACE` of the controller in the cluster")
 	e.namespaceFlag(c, flags, "dns-namespace", &e.options.DNSNamespace, "`NAMESPACE` of the cluster's DNS server; not used for OpenShift")
 	flags.StringVar(&e.service, "dns-service", e.options.DNSService.String(), "Service of the DNS server of the clusterset, as `NAMESPACE/NAME`")
-	flags.DurationVar(&e.options.TTL, "lease-ttl", e.options.TTL, leaseTTLUsage)
-	flags.DurationVar(&e.options.Timeout, "timeout", e.options.Timeout, "`DURATION` for all that is read and asked together; what has not answered then counts as unreachable")
+	leaseTTLs.flag(flags, &e.options.TTL, "lease-ttl", leaseTTLUsage)
+	waits.flag(flags, &e.options.Timeout, "timeout", "`DURATION` for all that is read and asked together; what has not answered then counts as unreachable")
 }
 
 func (e *explainCommand) run(ctx context.Context, name string, types []string) error {

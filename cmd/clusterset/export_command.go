@@ -33,15 +33,12 @@ type exportCommand struct {
 func (e *exportCommand) flags(c *cobra.Command) {
 	e.output = e.outputFlags(c)
 	c.Flags().BoolVar(&e.wait, "wait", true, "wait until the command has taken effect")
-	c.Flags().DurationVar(&e.timeout, "timeout", 30*time.Second, "maximum `DURATION` to wait, for all services together")
+	e.timeout = 30 * time.Second
+	waits.flag(c.Flags(), &e.timeout, "timeout", "maximum `DURATION` to wait, for all services together")
 }
 
-// open checks the flags that both commands have, and makes the client.
-func (e *exportCommand) open() error {
-	if e.timeout <= 0 {
-		return fmt.Errorf("--timeout=%s: want more than 0s", e.timeout)
-	}
-	var err error
+// open makes the client.
+func (e *exportCommand) open() (err error) {
 	e.options = e.writeOptions()
 	e.client, e.namespace, err = e.namespaced()
 	return err

@@ -30,9 +30,6 @@ type factory struct {
 	brokerKubeconfig, brokerContext string
 }
 
-// leaseTTLUsage describes --lease-ttl. The larger TTL counts, that of the flag or that of the heartbeat.
-const leaseTTLUsage = "`DURATION` after which a heartbeat has expired, unless the heartbeat asks for more: the TTL of the option lease of the controllers"
-
 // brokerFlags adds the flags that select the broker, for commands of its administrator.
 func (f *factory) brokerFlags(c *cobra.Command) {
 	f.addBrokerFlags(c, c.Flags(), "kubeconfig `FILE` of an administrator of the broker, required without --broker-context; default with it: the kubeconfig of kubectl")

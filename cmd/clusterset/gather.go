@@ -49,18 +49,13 @@ Exit codes: 0, everything was read; 1, the command failed, and there is no archi
 	flags.StringSliceVar(&g.contexts, "contexts", nil, "`CONTEXT,...` of further members in the kubeconfig, repeatable")
 	f.namespaceFlag(c, flags, "controller-namespace", &g.options.Namespace, "`NAMESPACE` of the controllers in their clusters")
 	f.namespaceFlag(c, flags, "dns-namespace", &g.options.DNSNamespace, "`NAMESPACE` of the DNS server in each cluster")
-	flags.DurationVar(&g.options.Since, "since", g.options.Since, "`DURATION` before now from which on logs are read")
+	logAges.flag(flags, &g.options.Since, "since", "`DURATION` before now from which on logs are read")
 	flags.Int64Var(&g.options.LogLines, "log-lines", g.options.LogLines, "`NUMBER` of lines of each log, the newest ones")
-	flags.DurationVar(&g.options.Timeout, "timeout", g.options.Timeout, "`DURATION` after which one request counts as failed")
+	waits.flag(flags, &g.options.Timeout, "timeout", "`DURATION` after which one request counts as failed")
 	completeBy(c, "contexts", completeContexts(f.kube.ToRawKubeConfigLoader))
 	c.RunE = func(c *cobra.Command, args []string) error {
-		switch {
-		case g.options.Since < time.Second:
-			return fmt.Errorf("--since=%s: want at least 1s", g.options.Since)
-		case g.options.LogLines < 0:
+		if g.options.LogLines < 0 {
 			return fmt.Errorf("--log-lines=%d: want 0 or more", g.options.LogLines)
-		case g.options.Timeout <= 0:
-			return fmt.Errorf("--timeout=%s: want more than 0s", g.options.Timeout)
 		}
 		g.options.Version = programVersion()
 		g.options.Progress = func(what string) { fmt.Fprintln(f.ErrOut, what) }

@@ -90,7 +90,7 @@ func joinFlags(c *cobra.Command, o *join.Options) {
 		f.Lookup(name).DefValue = "" // the text has it
 	}
 	f.StringVar(&o.BrokerServer, "broker-server", "", "`URL` by which the cluster reaches the broker; default: the one in the kubeconfig of the broker")
-	f.DurationVar(&o.CredentialLife, "credential-life", o.CredentialLife, "`DURATION` for which a credential is valid, at least 10m; it is renewed daily, or at half of that")
+	credentialLives.flag(f, &o.CredentialLife, "credential-life", "`DURATION` for which a credential is valid, at least 10m; it is renewed daily, or at half of that")
 	usual := join.DefaultQuota()
 	f.Int64Var(&o.Quota.Exports, "quota-exports", 0, fmt.Sprintf("maximum `NUMBER` of services that the cluster may export; default: that of the member, or %d", usual.Exports))
 	f.Int64Var(&o.Quota.Slices, "quota-slices", 0, fmt.Sprintf("maximum `NUMBER` of EndpointSlices that the cluster may export; default: that of the member, or %d", usual.Slices))
@@ -125,7 +125,7 @@ func componentFlags(c *cobra.Command, o *join.Options) *[]string {
 	f.BoolVar(
 		&o.Wait, "wait", true,
 		"wait until new Pods run, the controller renews its heartbeat, and DNS answers")
-	f.DurationVar(&o.Timeout, "timeout", o.Timeout, "`DURATION` of each wait at most")
+	waits.flag(f, &o.Timeout, "timeout", "`DURATION` of each wait at most")
 	f.BoolVar(
 		&o.Diff, "diff", false, "show what would change in each object, and change nothing; implies --dry-run=server")
 	completeWords(c, "components", "controller", "dns", "all-in-one", "wiring", "none")
@@ -158,16 +158,12 @@ func checkJoin(o *join.Options) error {
 	vip := o.Values.VIP
 	o.Endpoints = o.Values.Endpoints
 	switch {
-	case o.Timeout <= 0:
-		return fmt.Errorf("--timeout=%s: want more than 0s", o.Timeout)
 	case vip != "derived" && vip != "cidr" && vip != "none":
 		return fmt.Errorf("--vip=%s: want derived, cidr or none", vip)
 	case vip == "cidr" && o.VIPCIDR == join.VIPNone:
 		return fmt.Errorf("--vip=cidr and --vip-cidr=%s: want only one of them", o.VIPCIDR)
 	case o.Endpoints != "pod_ip" && o.Endpoints != "service_ip":
 		return fmt.Errorf("--endpoints=%s: want pod_ip or service_ip", o.Endpoints)
-	case o.CredentialLife < 10*time.Minute:
-		return fmt.Errorf("--credential-life=%s: want at least 10m", o.CredentialLife)
 	case o.Quota.Exports < 0 || o.Quota.Slices < 0 || o.Quota.Leases < 0:
 		return fmt.Errorf("quota of %d exports, %d slices, %d leases: want at least 1 of each, or 0 to leave it as it is",
 			o.Quota.Exports, o.Quota.Slices, o.Quota.Leases)

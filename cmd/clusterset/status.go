@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -34,7 +33,7 @@ not all could be read.`
 func newStatus(f *factory) *cobra.Command {
 	o, dnsOptions := status.Defaults(), dns.Defaults()
 	o.DNS = &dnsOptions
-	format, brokerOnly, w := "", false, watchOptions{}
+	format, brokerOnly, w := "", false, watchOptions{interval: 2 * time.Second}
 	c := &cobra.Command{
 		Use: "status", Short: "Show the state of a cluster, its clusterset and all members", Args: cobra.NoArgs,
 		Long: statusLong,
@@ -47,14 +46,11 @@ func newStatus(f *factory) *cobra.Command {
 	formatFlag(c, c.Flags(), &format, "a table", "wide", "json", "yaml")
 	c.Flags().BoolVar(&brokerOnly, "broker-only", false, "read only the broker")
 	f.namespaceFlag(c, c.Flags(), "controller-namespace", &o.Namespace, "`NAMESPACE` of the controller in the cluster")
-	c.Flags().DurationVar(&o.TTL, "lease-ttl", o.TTL, leaseTTLUsage)
+	leaseTTLs.flag(c.Flags(), &o.TTL, "lease-ttl", leaseTTLUsage)
 	c.Flags().BoolVarP(
 		&w.watch, "watch", "w", false, "show the state again when it changes, until the command is interrupted")
-	c.Flags().DurationVar(&w.interval, "interval", 2*time.Second, "`DURATION` between two reads of --watch")
+	waits.flag(c.Flags(), &w.interval, "interval", "`DURATION` between two reads of --watch")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		if w.interval <= 0 {
-			return fmt.Errorf("--interval=%s: want more than 0s", w.interval)
-		}
 		onBroker, onMember, err := f.statusConfigs(brokerOnly)
 		if err != nil {
 			return err

@@ -51,15 +51,12 @@ command failed or was interrupted; 2, something does not work, or could not be c
 	flags.StringSliceVar(&v.servers, "dns-server", nil, "`CONTEXT=ADDRESS[:PORT]` of the DNS server to ask in a member, repeatable; default: that of its Pods")
 	flags.StringVar(&v.options.Zone, "zone", v.options.Zone, "`ZONE` of the clusterset")
 	f.namespaceFlag(c, flags, "controller-namespace", &v.options.Namespace, "`NAMESPACE` of the controllers in their clusters")
-	flags.DurationVar(&v.options.Timeout, "timeout", v.options.Timeout, "`DURATION` after which a step counts as failed")
+	waits.flag(flags, &v.options.Timeout, "timeout", "`DURATION` after which a step counts as failed")
 	flags.BoolVar(
 		&v.cleanup, "cleanup", false, "only remove what earlier runs have left, also of one that may be going on")
 	formatFlag(c, flags, &v.format, "text", "json", "yaml", "junit")
 	completeBy(c, "contexts", completeContexts(f.kube.ToRawKubeConfigLoader))
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		if v.options.Timeout <= 0 {
-			return fmt.Errorf("--timeout=%s: want more than 0s", v.options.Timeout)
-		}
 		v.options.Pods = !v.noPods
 		v.options.Zone = strings.ToLower(strings.Trim(v.options.Zone, "."))
 		v.options.Progress = func(what string) { fmt.Fprintln(f.ErrOut, what) }

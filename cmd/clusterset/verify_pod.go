@@ -47,10 +47,10 @@ func newVerifyServe(f *factory) *cobra.Command {
 
 func newVerifyAsk(f *factory) *cobra.Command {
 	var server string
-	var patience time.Duration
+	patience := time.Minute
 	c := &cobra.Command{Use: "ask QUESTIONS", Short: "Ask DNS, connect, and print the answers", Args: cobra.ExactArgs(1)}
 	c.Flags().StringVar(&server, "dns-server", "", "`ADDRESS:PORT` of the DNS server; default: the first of /etc/resolv.conf")
-	c.Flags().DurationVar(&patience, "patience", time.Minute, "`DURATION` for which what fails is tried again")
+	waits.flag(c.Flags(), &patience, "patience", "`DURATION` for which what fails is tried again")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		return f.verifyAsk(c.Context(), args[0], server, patience)
 	}
