@@ -81,9 +81,8 @@ func (l *leaver) readObjects(ctx context.Context) (err error) {
 			l.warn("nothing was removed from the broker (%v)", err)
 		}
 	}
-	if l.broker == nil {
-		l.warn("the broker still has the objects of this member: run \"clusterset broker remove %s\" when the broker is back",
-			cmp.Or(l.result.ClusterID, "ID"))
+	if id := l.result.ClusterID; l.broker == nil && id != "" {
+		l.warn("the broker still has the objects of this member: run \"clusterset broker remove %s\" when the broker is back", id)
 	}
 	return nil
 }

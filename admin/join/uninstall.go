@@ -367,8 +367,8 @@ func (u *uninstaller) checkNoMembers(ctx context.Context) error {
 	members, err := u.ListObjects(ctx, v1alpha1.Members, "", "")
 	if err == nil && len(members) > 0 {
 		err = fmt.Errorf(
-			"the broker has members, %s and %d more: run \"clusterset leave\" in each of them, or \"clusterset broker remove\"",
-			members[0].GetName(), len(members)-1)
+			"the broker has members (%d, such as %s): run \"clusterset leave\" in each of them, or \"clusterset broker remove\"",
+			len(members), members[0].GetName())
 	}
 	return err
 }

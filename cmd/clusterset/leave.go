@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -45,9 +46,14 @@ namespace on the broker stays for a year, marked as removed.`,
 		if err != nil {
 			return out.withPartialNote(err)
 		}
+		if len(out.written()) == 0 {
+			out.warn(result.Warnings)
+			return errors.New("leave: this cluster is not a member of a clusterset, and nothing of a membership is left")
+		}
 		return out.finish(
-			result, result.Warnings, "This cluster is no longer a member. Its ServiceExports still exist and have no effect. "+
-				"You can stop its controller.\nTo join again: clusterset join")
+			result, result.Warnings, "This cluster is no longer a member. Its ServiceExports stay, without effect.\n"+
+				"To remove its cluster ID, controller, DNS server and forwarding of the zone: clusterset uninstall\n"+
+				"To join again: clusterset join")
 	}
 	return c
 }

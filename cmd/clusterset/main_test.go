@@ -358,6 +358,7 @@ func TestCommands(t *testing.T) {
 		want(t, exitError, []string{`error: ` + verb + ` db: this cluster has no CRD ServiceExport: run "clusterset join" first, which installs it`},
 			verb, "db", member, "-n", "default")
 	}
+	want(t, exitError, []string{"error: leave: this cluster is not a member of a clusterset"}, "leave", member, "--force")
 	want(t, exitError, []string{`run "clusterset broker init" first`}, "join", broker, member, "--cluster-id=east", "--components=none")
 	want(t, exitOK, []string{"The broker is ready.", "clusterrole.rbac.authorization.k8s.io/clusterset-member created"},
 		"broker", "init", broker)
@@ -396,7 +397,7 @@ func TestCommands(t *testing.T) {
 	noExportWhileLeaving(t, east, member)
 	t.Run("dns", func(t *testing.T) { dnsCommands(t, east, member) })
 	want(t, exitError, []string{`error: uninstall: this cluster is a member of clusterset "fleet": run "clusterset leave" first`}, "uninstall", member)
-	want(t, exitError, []string{"error: uninstall: the broker has members, east and 0 more: "}, "broker", "uninstall",
+	want(t, exitError, []string{"error: uninstall: the broker has members (1, such as east): "}, "broker", "uninstall",
 		broker)
 
 	want(t, exitOK, []string{"broker: member.broker.clusterset-dns.io/east deleted (client dry run)"}, "leave", broker,
@@ -404,7 +405,8 @@ func TestCommands(t *testing.T) {
 	// This broker has no kube-controller-manager, so the test empties its namespace.
 	hub.EndNamespacesT(t)
 	want(t, exitOK, []string{"broker: member.broker.clusterset-dns.io/east deleted",
-		"This cluster is no longer a member."}, "leave", broker, member)
+		"This cluster is no longer a member.", "zone: clusterset uninstall\n"}, "leave", broker, member)
+	want(t, exitError, []string{"error: leave: this cluster is not a member of a clusterset"}, "leave", broker, member)
 	left, err := hub.Dynamic().Resource(namespaces).Get(t.Context(), done.Result.Namespace, metav1.GetOptions{})
 	if err != nil || left.GetAnnotations()["clusterset-dns.io/removed"] == "" {
 		t.Errorf("broker namespace %v, %v; want it with the mark", left, err)

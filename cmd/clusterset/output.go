@@ -81,12 +81,7 @@ func (o *output) progress(what string) { fmt.Fprintln(o.ErrOut, what) }
 // withPartialNote completes an error that ends a command after its first write: earlier writes stay. Formats that print
 // the steps in the end have printed nothing yet.
 func (o *output) withPartialNote(err error) error {
-	var written []write.Step
-	for _, s := range o.steps {
-		if s.Action != write.Unchanged {
-			written = append(written, s)
-		}
-	}
+	written := o.written()
 	if err == nil || o.dry != "none" || len(written) == 0 {
 		return err
 	}
@@ -96,6 +91,16 @@ func (o *output) withPartialNote(err error) error {
 		}
 	}
 	return fmt.Errorf("%w; what the steps above name is written and stays: run the same command again to do the rest", err)
+}
+
+// written returns the steps that changed something, or would without the dry run.
+func (o *output) written() (all []write.Step) {
+	for _, s := range o.steps {
+		if s.Action != write.Unchanged {
+			all = append(all, s)
+		}
+	}
+	return all
 }
 
 // finish prints the result. In text format it prints warnings and, after a real run, what to do next.
