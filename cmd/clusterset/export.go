@@ -28,7 +28,8 @@ func newExport(f *factory) *cobra.Command {
 		Long: `Export services to all members of the clusterset: create a ServiceExport for each, and wait until the controller has
 written it to the broker. To change or remove labels and annotations, run the command again.
 
-The command fails if an export has not taken effect after --timeout. The ServiceExports stay, and take effect later.`,
+The command fails if an export has not taken effect after --timeout. The ServiceExports stay, and take effect later.
+Without --wait=false the Service must exist.`,
 		Example: `  clusterset export db cache -n shop
   clusterset export db -n shop --label tier=data --annotation example.com/owner=team-a`,
 		ValidArgsFunction: f.completeResources(read.Services, broker.LabelManagedBy+"!="+broker.ManagedBy),
@@ -40,7 +41,7 @@ The command fails if an export has not taken effect after --timeout. The Service
 	completeWords(c, "use-clusterset-ip", "true", "false")
 	c.Flags().StringVar(&e.zone, "zone", "clusterset.local", "`ZONE` of the clusterset, for the names to resolve")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		if err := e.check(); err != nil {
+		if err := e.checkFlags(); err != nil {
 			return err
 		}
 		if err := e.open(); err != nil {
@@ -54,6 +55,7 @@ The command fails if an export has not taken effect after --timeout. The Service
 func (e *exportCommand) exportAll(ctx context.Context, names []string) error {
 	ctx, cancel := context.WithTimeout(ctx, e.timeout)
 	defer cancel()
+	e.check = e.wait
 	isMember, err := e.isMember(ctx)
 	if err != nil {
 		return err
@@ -94,8 +96,8 @@ type exportResult struct {
 	Names []string `json:"names"` // in DNS, in the order of the arguments
 }
 
-// check returns an error for labels and annotations that the controller would not export.
-func (e *exportCommand) check() error {
+// checkFlags returns an error for labels and annotations that the controller would not export.
+func (e *exportCommand) checkFlags() error {
 	for _, key := range slices.Sorted(maps.Keys(e.labels)) {
 		if !broker.IsLabelKey(key) || broker.IsReservedKey(key) || !broker.IsLabelValue(e.labels[key]) {
 			return fmt.Errorf("--label %s=%s: want a valid label without a reserved prefix", key, e.labels[key])
@@ -141,6 +143,9 @@ func (e *exportCommand) export(ctx context.Context, name string) error {
 	before, err := r.Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		before, err = nil, e.missingError(ctx, err)
+		if err == nil && e.check {
+			err = e.checkService(ctx, name)
+		}
 	}
 	if err != nil {
 		return err

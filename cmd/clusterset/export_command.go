@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -27,6 +29,7 @@ type exportCommand struct {
 	useVIP              string // "true", "false" or empty
 	zone                string
 	wait                bool
+	check               bool // that a Service exists before its export is created
 	timeout             time.Duration
 }
 
@@ -73,4 +76,25 @@ func (e *exportCommand) missingError(ctx context.Context, notFound error) error 
 		return fmt.Errorf("namespace %q does not exist: want the namespace of the Service (-n)", e.namespace)
 	}
 	return nil // a user who may export may lack the right to read namespaces
+}
+
+// checkService returns an error if a Service does not exist. A user who may export may lack the right to list Services.
+func (e *exportCommand) checkService(ctx context.Context, name string) error {
+	all, err := e.client.Resource(read.Services).Namespace(e.namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil
+	}
+	var names []string
+	for i := range all.Items {
+		names = append(names, all.Items[i].GetName())
+	}
+	if slices.Contains(names, name) {
+		return nil
+	}
+	like := ""
+	if near := near(name, names); len(near) > 0 {
+		like = " (there is " + strings.Join(near, ", ") + ")"
+	}
+	return fmt.Errorf("namespace %s has no such Service%s: want an existing one, or --wait=false to export a later one",
+		e.namespace, like)
 }

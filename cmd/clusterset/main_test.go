@@ -439,6 +439,13 @@ func exports(t *testing.T, east *controlplane.ControlPlane, member, administrato
 	completes(t, "shop", "export", member, "-n", "s")
 	want(t, exitOK, []string{"created (client dry run)"}, "export", "db", member, "-n", "shop", "--dry-run=client")
 	want(t, exitOK, []string{"created (server dry run)"}, "export", "db", member, "-n", "shop", "--dry-run=server")
+	out := want(t, exitError, []string{"error: export dp: namespace shop has no such Service (there is db): want "},
+		"export", "dp", member, "-n", "shop")
+	if out != "" {
+		t.Errorf("export of a missing Service printed %q, want nothing done", out)
+	}
+	want(t, exitOK, []string{"later -n shop created (server dry run)"}, "export", "later", member, "-n", "shop",
+		"--wait=false", "--dry-run=server")
 	want(t, exitOK, []string{"serviceexport.multicluster.x-k8s.io/db -n shop created"}, "export", "db", member, "-n",
 		"shop", "--wait=false")
 	inVain(t,
