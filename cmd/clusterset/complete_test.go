@@ -1,6 +1,7 @@
 package main
 
 import (
+	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -31,6 +32,14 @@ spec: {type: Headless, ports: [{port: 5432}]}
 	member := "--kubeconfig=" + c.Kubeconfig()
 	completes(t, "db\n", "unexport", member, "-n", "shop", "")
 	completes(t, "db.shop.svc.clusterset.local", "explain", member, "-n", "shop", "")
+	for _, typed := range []string{"shop.db", "db.shp", "bd.shop"} {
+		want(t, exitProblems, []string{"the cluster imports db.shop.svc.clusterset.local. If it is right: "}, "explain", member,
+			typed, "--timeout=1m")
+	}
+	if out := want(t, exitProblems, nil, "explain", member, "service", "db", "-n", "shop", "--timeout=1m"); strings.Contains(out,
+		"the cluster imports") {
+		t.Errorf("explain of an import printed\n%s\nwant no other name", out)
+	}
 }
 
 // onlyV1alpha1 returns a CRD that serves no other version.

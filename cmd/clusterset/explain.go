@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -17,7 +18,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/reason"
 )
 
-// An explainCommand has the flags of "explain" and "explain service".
+// An explainCommand is one call of "explain".
 type explainCommand struct {
 	*factory
 	options explain.Options
@@ -29,10 +30,12 @@ type explainCommand struct {
 func newExplain(f *factory) *cobra.Command {
 	e := &explainCommand{factory: f, options: explain.Defaults()}
 	c := &cobra.Command{
-		Use: "explain NAME [TYPE]", Short: "Find out why a name of the clusterset does not resolve",
-		Args: cobra.RangeArgs(1, 2),
+		Use: "explain [KIND] NAME [TYPE]", Short: "Find out why a name of the clusterset does not resolve",
+		Args: cobra.RangeArgs(1, 3),
 		Long: `Find out why a name does not resolve in a cluster. The command follows the service from its exports to an answer, stops
 at the first fault, and says what to do. TYPE is A, AAAA or SRV; default: SRV for the name of a port, else A.
+
+A service may be named as for kubectl: "db -n shop", "service db", "svc/db"; or "shop/db", "db.shop" and "db.shop.svc".
 
 It asks all ready Pods of the cluster's DNS server and of that of the clusterset, over TCP through the API server, and
 compares their answers with the objects and with each other. It names rights that are missing, and explains the rest
@@ -43,33 +46,16 @@ Exit codes: 0, the name resolves: each server that was asked answers as it shoul
 is wrong; 3, nothing is wrong with what could be read, but not all could.`,
 		Example: `  clusterset explain db.shop.svc.clusterset.local
   clusterset explain _http._tcp.web.shop.svc.clusterset.local SRV --dns-server 10.96.0.53
-  clusterset explain service shop/db -o json`,
-		ValidArgsFunction: e.completeQuestion(func(namespace, name string) string {
-			return fmt.Sprintf("%s.%s.svc.%s", name, namespace, e.options.Zone)
-		}),
+  clusterset explain service db -n shop -o json`,
+		ValidArgsFunction: e.completeQuestion,
 	}
-	c.RunE = func(c *cobra.Command, args []string) error { return e.run(c.Context(), args[0], args[1:]) }
-	service := &cobra.Command{
-		Use: "service NAMESPACE/NAME [TYPE]", Short: "Find out why a service of the clusterset does not resolve",
-		Args:              cobra.RangeArgs(1, 2),
-		Long:              `As "clusterset explain", for the name NAME.NAMESPACE.svc and the zone.`,
-		Example:           `  clusterset explain service shop/db`,
-		ValidArgsFunction: e.completeQuestion(func(namespace, name string) string { return namespace + "/" + name }),
-	}
-	service.RunE = func(c *cobra.Command, args []string) error {
-		namespace, name, ok := strings.Cut(args[0], "/")
-		if !ok || namespace == "" || name == "" {
-			return fmt.Errorf("service %q: want NAMESPACE/NAME", args[0])
-		}
-		return e.run(c.Context(), fmt.Sprintf("%s.%s.svc.%s", name, namespace, e.options.Zone), args[1:])
-	}
+	c.RunE = func(c *cobra.Command, args []string) error { return e.run(c.Context(), args) }
 	e.flags(c)
-	c.AddCommand(service)
 	return c
 }
 
 func (e *explainCommand) flags(c *cobra.Command) {
-	flags := c.PersistentFlags()
+	flags := c.Flags()
 	e.addBrokerFlags(c, flags, "kubeconfig `FILE` of an administrator of the broker; default: the credential of the cluster")
 	formatFlag(c, flags, &e.format, "text", "json", "yaml")
 	flags.StringVar(&e.options.Zone, "zone", e.options.Zone, "`ZONE` of the clusterset")
@@ -82,9 +68,13 @@ func (e *explainCommand) flags(c *cobra.Command) {
 	waits.flag(flags, &e.options.Timeout, "timeout", "`DURATION` for all that is read and asked together; what has not answered then counts as unreachable")
 }
 
-func (e *explainCommand) run(ctx context.Context, name string, types []string) error {
+func (e *explainCommand) run(ctx context.Context, args []string) error {
+	e.options.Zone = strings.ToLower(strings.Trim(e.options.Zone, "."))
 	o := e.options
-	var err error
+	name, types, err := e.question(args)
+	if err != nil {
+		return err
+	}
 	if o.DNSService, err = serviceFlag("dns-service", e.service); err != nil {
 		return err
 	}
@@ -116,7 +106,75 @@ func (e *explainCommand) run(ctx context.Context, name string, types []string) e
 	if err != nil {
 		return err
 	}
+	if all := e.nearNames(ctx, name); report.Verdict.Found() && len(all) > 0 {
+		report.Verdict.Remedy = fmt.Sprintf("Check the name: the cluster imports %s. If it is right: %s",
+			strings.Join(all, ", "), report.Verdict.Remedy)
+	}
 	return e.print(report)
+}
+
+// kinds are the words of kubectl that may stand before the name of a service.
+var kinds = []string{"service", "services", "svc", "serviceimport", "serviceimports", "serviceexport", "serviceexports"}
+
+// question returns the name and the types that the arguments ask for.
+func (e *explainCommand) question(args []string) (name string, types []string, err error) {
+	if len(args) > 1 && slices.Contains(kinds, args[0]) {
+		args = args[1:]
+	}
+	if len(args) > 2 {
+		return "", nil, fmt.Errorf("%s: want NAME and TYPE", strings.Join(args, " "))
+	}
+	name = args[0]
+	before, after, ok := strings.Cut(name, "/")
+	switch {
+	case ok && slices.Contains(kinds, before):
+		name = after
+	case ok:
+		name = after + "." + before
+	}
+	if !strings.Contains(name, ".") {
+		namespace, _, err := e.kube.ToRawKubeConfigLoader().Namespace()
+		if err != nil {
+			return "", nil, err
+		}
+		name += "." + namespace
+	}
+	return e.qualified(name), args[1:], nil
+}
+
+// qualified completes the name of a service that lacks the zone, as "db.shop" and "db-0.east.db.shop.svc" do.
+func (e *explainCommand) qualified(name string) string {
+	switch below, isShort := strings.CutSuffix(name, ".svc"); {
+	case name == e.options.Zone:
+	case isShort, strings.Count(below, ".") == 1 && !strings.HasSuffix(name, "."):
+		return below + ".svc." + e.options.Zone
+	}
+	return name
+}
+
+// nearNames returns the names of up to three imports that are like a name with a mistake, or a name whose namespace and
+// service are swapped. It returns nil for the name of an import, and without the right to list imports.
+func (e *explainCommand) nearNames(ctx context.Context, name string) (all []string) {
+	t, ok := cause.Locate(name, e.options.Zone)
+	client, _, err := e.namespaced()
+	if !ok || err != nil {
+		return nil
+	}
+	imports, _ := listServed(ctx, client, read.ServiceImports, "", "") // without them, no name is near
+	var names []string
+	for i := range imports {
+		names = append(names, imports[i].GetName()+"."+imports[i].GetNamespace())
+	}
+	typed, swapped := t.Service+"."+t.Namespace, t.Namespace+"."+t.Service
+	if slices.Contains(names, typed) {
+		return nil
+	}
+	for _, like := range append(near(swapped, names), near(typed, names)...) {
+		if like = e.qualified(like); !slices.Contains(all, like) {
+			all = append(all, like)
+		}
+	}
+	return all[:min(len(all), 3)]
 }
 
 // withPort adds port 53 to the address of a server that has no port.
@@ -165,27 +223,26 @@ func printReport(w io.Writer, r cause.Report) error {
 
 // completeQuestion completes the services that the cluster imports, in the selected namespace or in all, and then
 // types.
-func (e *explainCommand) completeQuestion(word func(namespace, name string) string) completion {
-	return func(c *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
-		switch len(args) {
-		case 0:
-		case 1:
-			return withPrefix([]string{"A", "AAAA", "SRV"}, prefix), cobra.ShellCompDirectiveNoFileComp
-		default:
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		client, _, err := e.namespaced()
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveError
-		}
-		all, err := listServed(c.Context(), client, read.ServiceImports, *e.kube.Namespace, "")
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveError
-		}
-		var words []string
-		for i := range all {
-			words = append(words, word(all[i].GetNamespace(), all[i].GetName()))
-		}
-		return withPrefix(words, prefix), cobra.ShellCompDirectiveNoFileComp
+func (e *explainCommand) completeQuestion(c *cobra.Command, args []string, prefix string) ([]string,
+	cobra.ShellCompDirective) {
+	switch len(args) {
+	case 0:
+	case 1:
+		return withPrefix([]string{"A", "AAAA", "SRV"}, prefix), cobra.ShellCompDirectiveNoFileComp
+	default:
+		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
+	client, _, err := e.namespaced()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	all, err := listServed(c.Context(), client, read.ServiceImports, *e.kube.Namespace, "")
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	var words []string
+	for i := range all {
+		words = append(words, e.qualified(all[i].GetName()+"."+all[i].GetNamespace()))
+	}
+	return withPrefix(words, prefix), cobra.ShellCompDirectiveNoFileComp
 }

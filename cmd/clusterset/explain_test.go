@@ -5,8 +5,10 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
+	"github.com/clusterset-dns/clusterset/admin/explain"
 	"github.com/clusterset-dns/clusterset/admin/explain/cause"
 	"github.com/clusterset-dns/clusterset/api/reason"
 )
@@ -43,6 +45,25 @@ func TestWithPort(t *testing.T) {
 	} {
 		if got, err := withPort(in); got != want || (err != nil) != (want == "") {
 			t.Errorf("withPort(%q) = %q, %v, want %q", in, got, err, want)
+		}
+	}
+}
+
+// A service may be named as kubectl and Pods do; other names stay as they are.
+func TestQuestion(t *testing.T) {
+	e := explainCommand{factory: &factory{kube: genericclioptions.NewConfigFlags(true)}, options: explain.Defaults()}
+	*e.kube.Namespace = "shop"
+	const db = "db.shop.svc.clusterset.local"
+	for in, want := range map[string]string{
+		"db": db, "service db": db, "svc/db": db, "serviceimport db": db, "shop/db": db, "service shop/db": db,
+		"db.shop": db, "db.shop.svc": db, db: db, "db.shop AAAA": db + " AAAA", "svc db SRV": db + " SRV",
+		"service":               "service.shop.svc.clusterset.local",
+		"db-0.east.db.shop.svc": "db-0.east." + db, db + ".": db + ".", "clusterset.local": "clusterset.local",
+		"db.shop.svc.cluster.local": "db.shop.svc.cluster.local", "shop.": "shop.", "db A AAAA": "",
+	} {
+		name, types, err := e.question(strings.Fields(in))
+		if got := strings.Join(append([]string{name}, types...), " "); got != want || (err != nil) != (want == "") {
+			t.Errorf("question of %q = %q, %v, want %q", in, got, err, want)
 		}
 	}
 }
