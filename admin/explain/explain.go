@@ -19,7 +19,7 @@ import (
 
 // Run finds out why a name does not resolve in a member, or that it does (docs/spec/explain.md). Without onBroker,
 // it reads the broker with the credential of the member. Failed reads are a part of the report, so there is an error
-// only if a configuration is invalid.
+// only if a configuration is invalid, or if the cluster is a broker and not a member.
 func Run(ctx context.Context, onBroker, onMember *rest.Config, o Options) (cause.Report, error) {
 	in := cause.Input{Name: o.Name, Type: o.Type, Zone: strings.ToLower(strings.Trim(o.Zone, ".")), TTL: o.TTL,
 		Namespace: o.Namespace}
@@ -47,6 +47,11 @@ func Run(ctx context.Context, onBroker, onMember *rest.Config, o Options) (cause
 	read.Parallel(all...)()
 	if err != nil {
 		return cause.Report{}, fmt.Errorf("broker: %w", err)
+	}
+	if set := in.Here.ClusterSet; set.Known() && set.State != cause.Present && in.Here.Import.State != cause.Present {
+		if broker := here.BrokerText(ctx, in.Here.UID.Value); broker != "" {
+			return cause.Report{}, fmt.Errorf("%s: want the kubeconfig of a member", broker)
+		}
 	}
 	in.Here.Credential, in.Servers = credential, slices.Concat(named, found)
 	in.Now = o.Now()

@@ -3,13 +3,16 @@ package read
 import (
 	"context"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/clusterset-dns/clusterset/admin/explain/cause"
 	"github.com/clusterset-dns/clusterset/api/about"
 	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/deploy"
 )
 
@@ -80,6 +83,26 @@ func (l Local) Policies() []*unstructured.Unstructured {
 		policies = deploy.MemberV1alpha1()
 	}
 	return Stamped(Parse(policies))
+}
+
+// BrokerText is a phrase about a cluster that is a broker and not a member, and "" for other clusters. uid is that of
+// Namespace kube-system.
+func (c *Cluster) BrokerText(ctx context.Context, uid types.UID) string {
+	members, _ := Many[v1alpha1.Member](ctx, c, v1alpha1.Members, "", metav1.ListOptions{})
+	if members.State != cause.Present {
+		return ""
+	}
+	text := "this is a broker"
+	for i := range members.Value {
+		m := &members.Value[i]
+		if m.Spec.KubeSystemUID == string(uid) {
+			return ""
+		}
+		if name := m.Annotations[broker.AnnotationClusterSet]; name != "" {
+			text = "this is the broker of clusterset " + name
+		}
+	}
+	return text + ", and not a member"
 }
 
 // Local reads what the cluster says about itself.

@@ -40,6 +40,8 @@ type ClusterState struct {
 	LeaderExpired     bool        `json:"leaderExpired,omitempty"` // the Lease was not renewed in time: there is no leader now
 	Exports           ExportState `json:"exports"`
 
+	broker string // see [read.Cluster.BrokerText]; "" for a member
+
 	// CRDs describes each CRD that is missing or unusable. A controller that starts waits for them.
 	CRDs []string `json:"crds,omitempty"`
 

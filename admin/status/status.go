@@ -116,10 +116,10 @@ func (s *collector) readMember(ctx context.Context, config *rest.Config) error {
 		s.state.Cluster.CRDs = append(s.state.Cluster.CRDs, err.Error())
 	}
 	s.state.Warnings = append(s.state.Warnings, local.OlderCRDs...)
-	if local.Membership != nil {
-		if err := s.readPolicies(ctx, c, local); err != nil {
-			return err
-		}
+	if local.Membership == nil {
+		s.state.Cluster.broker = c.BrokerText(ctx, local.UID)
+	} else if err := s.readPolicies(ctx, c, local); err != nil {
+		return err
 	}
 	if err := s.readExports(ctx, c, local.Exports); err != nil {
 		return err

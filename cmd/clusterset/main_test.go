@@ -381,6 +381,9 @@ func TestCommands(t *testing.T) {
 		"--components=none", "-o", "name")
 	want(t, exitProblems, []string{"Clusterset:   fleet", "east (this)",
 		"problem: no leader: no controller holds Lease clusterset-system/clusterset-controller"}, "status", member)
+	const isBroker = "this is the broker of clusterset fleet, and not a member: "
+	want(t, exitOK, []string{"warning: " + isBroker}, "status", "--kubeconfig="+hub.Kubeconfig())
+	want(t, exitError, []string{"error: " + isBroker}, "explain", "db.shop", "--kubeconfig="+hub.Kubeconfig(), "--timeout=1m")
 	want(t, exitOK, []string{"__start_clusterset"}, "completion", "bash")
 	completes(t, "east", "broker", "remove", broker, "")
 
