@@ -194,6 +194,16 @@ func TestCredentialAndStatus(t *testing.T) {
 		}
 		state := statusOf(t, onBroker.Config(), west.Config(), status.Defaults())
 		wantProblem(t, state, "the broker has no Member for this cluster")
+		if _, err := Remove(t.Context(), onBroker.Config(), "west", o); err != nil { // and its account
+			t.Fatal(err)
+		}
+		until.OK(t, "the broker rejects the token", func(ctx context.Context) error {
+			state, err := status.Read(ctx, nil, west.Config(), status.Defaults())
+			if err == nil && !strings.HasSuffix(strings.Join(state.Problems, "\n"), "[credential-rejected]") {
+				err = fmt.Errorf("problems %q", state.Problems)
+			}
+			return err
+		})
 	})
 }
 

@@ -24,6 +24,7 @@ import (
 	"github.com/clusterset-dns/clusterset/admin/read"
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	apireason "github.com/clusterset-dns/clusterset/api/reason"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/controller/merge"
@@ -50,7 +51,8 @@ func Defaults() Options {
 //
 // An error means that nothing could be read. The state names parts that could not be. Expired heartbeats and
 // credentials, a missing leader, exports and imports that are not ready, options that differ from those of the
-// clusterset, and a broker that is not the one that the cluster joined are problems. Conflicts are warnings.
+// clusterset, a broker that is not the one that the cluster joined, and one that rejects the credential of the member
+// are problems. Conflicts are warnings.
 func Read(ctx context.Context, onBroker, onMember *rest.Config, o Options) (State, error) {
 	c := &collector{options: o, brokerConfig: onBroker, state: State{
 		Members: []MemberState{}, Conflicts: []ConflictState{}, Result: read.NewResult(),
@@ -75,6 +77,11 @@ func Read(ctx context.Context, onBroker, onMember *rest.Config, o Options) (Stat
 		State: &c.state, namespace: o.Namespace, now: o.Now(),
 		memberRead: memberErr == nil, brokerRead: c.brokerConfig != nil && brokerErr == nil,
 	}.evaluate()
+	if c.namespace != "" && apierrors.IsUnauthorized(brokerErr) {
+		c.state.Problem("%s", apireason.With("the broker removed this cluster, or rejects its credential: run \"clusterset join\" "+
+			"again if it should be a member", apireason.CredentialRejected))
+		brokerErr = nil
+	}
 	if c.state.Cluster == nil && (memberErr != nil || brokerErr != nil) {
 		return c.state, fmt.Errorf("status: %w", errors.Join(memberErr, brokerErr))
 	}
