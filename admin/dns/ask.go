@@ -12,7 +12,7 @@ import (
 	"github.com/clusterset-dns/clusterset/admin/wiring"
 )
 
-// A Answer is that of one DNS server to a question for TXT of dns-version in the zone (docs/spec/dns-wiring.md 7).
+// An Answer is that of one DNS server to a question for TXT of dns-version in the zone (docs/spec/dns-wiring.md 7).
 type Answer struct {
 	Server   string     `json:"server"`             // "pod/NAME", "service/NAME" or host and port
 	Role     cause.Role `json:"role,omitempty"`     // "cluster" or "clusterset"
