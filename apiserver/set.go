@@ -152,7 +152,7 @@ func (s *Set) healthOf(w *listWatch) Health {
 		return h
 	}
 	h.Class, h.Err = Classify(err), err
-	if !errors.Is(err, errUnchecked) {
+	if !errors.Is(err, errUnread) {
 		h.State, h.Since = Failing, since
 	}
 	return h
@@ -258,7 +258,7 @@ func (s *Set) Replaced() bool {
 // Silent reports whether the last server check got no answer.
 func (s *Set) Silent() bool {
 	_, err := s.check.failure()
-	return hasNoAnswer(err) && !errors.Is(err, errUnchecked)
+	return hasNoAnswer(err) && !errors.Is(err, errUnread)
 }
 
 // UID is the UID of kube-system that is followed, "" before the first check.

@@ -32,14 +32,14 @@ func newVerify(f *factory) *cobra.Command {
 can be reached by TCP and UDP in each IP family, with an address and as a host of a headless service, and is gone when
 it is no longer exported. The members are the cluster, and those of --contexts.
 
-The command says first what is at fault: Pods that do not run, a controller, DNS, or the network. It uses a namespace of
+The command says first what is at fault: Pods, a controller, DNS, or the network. It uses a namespace of
 its own in each member and the image of the member's controller, and removes everything in the end, also after Ctrl-C. A
 later run removes what a killed run has left; --cleanup does so at once.
 
 With --no-pods it checks export, import, withdrawal, and names at the servers of --dns-server.
 
-docs/troubleshooting.md has all codes. deploy/verify/verify.yaml has the rights. Exit codes: 0, everything works; 1, the
-command failed or was interrupted; 2, something does not work, or could not be checked or removed.`,
+docs/troubleshooting.md has all codes. Exit codes: 0, everything works; 1, the command failed or was interrupted; 2,
+something does not work, or could not be removed; 3, something could not be checked.`,
 		Example: `  clusterset verify --context east --contexts west,north
   clusterset verify --context east --contexts west --no-pods --dns-server west=10.2.0.10 -o junit
   clusterset verify --context east --contexts west --cleanup`,
@@ -82,10 +82,13 @@ func (v *verifyCommand) run(ctx context.Context) error {
 	if err := printVerified(v.Out, v.format, report); err != nil {
 		return err
 	}
-	if left := v.warn(report.Left); left != nil || report.Verdict.Code != reason.Verified {
-		return errProblems
+	switch left := v.warn(report.Left); {
+	case left == nil && report.Verdict.Code == reason.Verified:
+		return nil
+	case left == nil && report.Verdict.Code == reason.Unverified:
+		return errUnread
 	}
-	return nil
+	return errProblems
 }
 
 // warn prints what could not be removed.

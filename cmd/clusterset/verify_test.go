@@ -106,6 +106,9 @@ func verifies(t *testing.T, east, west *node) {
 	want(t, exitOK, nil, with("--cleanup")...)
 	west.leaves(t)
 
+	want(t, exitUnread, []string{"not-verified: ", "): no DNS server to ask in west (--dns-server)."},
+		with("--no-pods", "--dns-server=east="+east.resolver)...)
+
 	// With little time, so that nothing is waited for in vain; on a slow machine a later run has more.
 	timeout := 3 * time.Second
 	short := func(more ...string) []string {

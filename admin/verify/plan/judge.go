@@ -14,12 +14,16 @@ var order = []Step{Pods, Export, Import, DNS, TCP, UDP, Withdrawal, NameGone}
 // Judge names the first step that failed in any pair, and where it failed. A step that fails only from one member, or
 // only to one, points at that member.
 func Judge(checks []Check) Verdict {
-	worked := 0
+	worked, skipped := 0, ""
 	for _, c := range checks {
-		if c.Mark == OK {
+		switch c.Mark {
+		case OK:
 			worked++
+		case Skipped:
+			skipped = c.Evidence
 		}
 	}
+	text := fmt.Sprintf("%d checks of %d pairs of members worked", worked, pairs(checks))
 	for _, step := range order {
 		var failed []Check
 		for _, c := range checks {
@@ -31,13 +35,12 @@ func Judge(checks []Check) Verdict {
 			return fault(failed, pairs(checks))
 		}
 	}
-	if worked == 0 {
-		e := reason.Describe(reason.Unverified)
-		return Verdict{Code: e.Code, Sentence: sentence(e.Meaning), Remedy: e.Remedy}
-	}
 	e := reason.Describe(reason.Verified)
-	return Verdict{Code: e.Code, Sentence: fmt.Sprintf("%d checks of %d pairs of members worked.", worked, pairs(checks)),
-		Remedy: e.Remedy}
+	if skipped != "" {
+		e = reason.Describe(reason.Unverified)
+		text = fmt.Sprintf("%s (%s): %s", e.Meaning, text, skipped)
+	}
+	return Verdict{Code: e.Code, Sentence: sentence(text), Remedy: e.Remedy}
 }
 
 func fault(failed []Check, of int) Verdict {

@@ -1,6 +1,9 @@
 package plan
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+)
 
 // A Member is one of those that are verified.
 type Member struct {
@@ -9,7 +12,7 @@ type Member struct {
 }
 
 // Plan returns all checks of each ordered pair of members, without results. Without pods, it leaves out checks that
-// need endpoints: a connection, and the names of a headless service.
+// need endpoints: a connection, and the names of a headless service. Names that nothing asks have that as evidence.
 func Plan(members []Member, pods bool) (all []Check) {
 	for _, from := range members {
 		for _, to := range members {
@@ -17,7 +20,11 @@ func Plan(members []Member, pods bool) (all []Check) {
 				continue
 			}
 			add := func(step Step, kind ServiceKind) {
-				all = append(all, Check{From: from.Name, To: to.Name, Step: step, Kind: kind, Mark: Skipped})
+				c := Check{From: from.Name, To: to.Name, Step: step, Kind: kind, Mark: Skipped}
+				if layers[step] == LayerDNS && !to.Asks {
+					c.Evidence = "no DNS server to ask in " + to.Name + " (--dns-server)"
+				}
+				all = append(all, c)
 			}
 			if pods {
 				add(Pods, "")
@@ -25,7 +32,7 @@ func Plan(members []Member, pods bool) (all []Check) {
 			for _, kind := range []ServiceKind{ClusterSetIP, Headless} {
 				add(Export, kind)
 				add(Import, kind)
-				if to.Asks && (pods || kind == ClusterSetIP) {
+				if pods || kind == ClusterSetIP {
 					add(DNS, kind)
 				}
 				if pods {
@@ -35,7 +42,7 @@ func Plan(members []Member, pods bool) (all []Check) {
 			}
 			for _, kind := range []ServiceKind{ClusterSetIP, Headless} {
 				add(Withdrawal, kind)
-				if to.Asks && (pods || kind == ClusterSetIP) {
+				if pods || kind == ClusterSetIP {
 					add(NameGone, kind)
 				}
 			}
@@ -71,7 +78,7 @@ func Fill(plan, results []Check) (all []Check) {
 			}
 		}
 		if len(got) == 0 {
-			p.Evidence = "it was not reached"
+			p.Evidence = cmp.Or(p.Evidence, "it was not reached")
 			for _, w := range []way{{p.From, p.To, ""}, {p.From, p.To, p.Kind}} {
 				if step, failed := cause[w]; failed {
 					p.Evidence = fmt.Sprintf("the step %q failed", step)

@@ -28,7 +28,7 @@ func TestPlan(t *testing.T) {
 		{"no Pods", false, true,
 			"ClusterSetIP export, import, dns Headless export, import ClusterSetIP withdrawal, name gone Headless withdrawal"},
 		{"no DNS", false, false,
-			"ClusterSetIP export, import Headless export, import ClusterSetIP withdrawal Headless withdrawal"},
+			"ClusterSetIP export, import, dns Headless export, import ClusterSetIP withdrawal, name gone Headless withdrawal"},
 	} {
 		plan := Plan(three(tt.asks), tt.pods)
 		if got := pairs(plan); got != 6 {
@@ -120,9 +120,16 @@ func TestJudge(t *testing.T) {
 		{"no fault", func([]Check) {}, reason.Verified, "", fmt.Sprintf("%d checks of 6 pairs of members worked.", len(all))},
 		{"nothing was checked", func(all []Check) {
 			for i := range all {
-				all[i].Mark = Skipped
+				all[i].Mark, all[i].Evidence = Skipped, "e"
 			}
-		}, reason.Unverified, "", "Clusterset verify could check nothing."},
+		}, reason.Unverified, "", "Clusterset verify could not check everything (0 checks of 6 pairs of members worked): e."},
+		{"no name was asked", func(all []Check) {
+			for i := range all {
+				if all[i].Step == DNS {
+					all[i].Mark, all[i].Evidence = Skipped, "no DNS server"
+				}
+			}
+		}, reason.Unverified, "", "6 pairs of members worked): no DNS server."},
 		{"UDP to one member", fail(reason.NetworkUDP, func(c Check) bool { return c.Step == UDP && c.To == "west" }),
 			reason.NetworkUDP, LayerNetwork, "2 of 6 pairs of members, all to west"},
 		{"everything from one member", fail(reason.NetworkTCP,
