@@ -261,10 +261,18 @@ func (g *gatherer) readStatus(ctx context.Context) {
 	if err != nil {
 		g.addMissing("status", err)
 	}
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&state)
-	if err != nil {
-		g.addMissing("status", err)
-		return
+	g.files = append(g.files, statusFile(&state))
+}
+
+// statusFile has a state as "clusterset status -o yaml" prints it. The converter of apimachinery takes no [netip.Addr].
+func statusFile(state *status.State) file {
+	text, err := json.Marshal(state)
+	var content map[string]any
+	if err == nil {
+		err = json.Unmarshal(text, &content)
 	}
-	g.files = append(g.files, file{name: "status.yaml", objects: []map[string]any{content}})
+	if err != nil {
+		panic("gather: a state can be written as JSON: " + err.Error())
+	}
+	return file{name: "status.yaml", objects: []map[string]any{content}}
 }
