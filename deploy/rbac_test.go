@@ -3,6 +3,7 @@ package deploy_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -61,12 +62,14 @@ namespaces: get list watch
 `
 )
 
-// Rules of all manifests for objects with a name.
+// Rules of all manifests for objects with a name, and for users with the roles of Kubernetes.
 const namedRights = `
 ClusterRole clusterset-controller: [get] [customresourcedefinitions] [] [serviceimports.multicluster.x-k8s.io serviceexports.multicluster.x-k8s.io clusterproperties.about.k8s.io]
 ClusterRole clusterset-dns: [get] [namespaces] [] [kube-system]
+ClusterRole clusterset-edit to admin edit: [create update patch delete deletecollection] [serviceexports]
 ClusterRole clusterset-member: [get] [customresourcedefinitions] [] [members.broker.clusterset-dns.io exportedservices.broker.clusterset-dns.io inventories.broker.clusterset-dns.io]
 ClusterRole clusterset-member: [get] [validatingadmissionpolicies validatingadmissionpolicybindings] [] [clusterset-broker-writes clusterset-broker-addresses]
+ClusterRole clusterset-view to admin edit view: [get list watch] [serviceexports serviceimports]
 ClusterRole clusterset: [get] [customresourcedefinitions] [] [serviceimports.multicluster.x-k8s.io serviceexports.multicluster.x-k8s.io clusterproperties.about.k8s.io]
 Role clusterset-controller: [get patch] [secrets] [] [clusterset-broker]
 Role clusterset-controller: [get update] [leases] [] [clusterset-controller clusterset-heartbeat clusterset-members]
@@ -399,8 +402,8 @@ func testNamed(t *testing.T, dns, controller, both asker) {
 	}
 }
 
-// TestNamedRights lists the rules for objects with a name: TestRights asks about each resource without one, and about
-// names that it knows.
+// TestNamedRights lists the rules for objects with a name, and those that Kubernetes adds to its own roles: TestRights
+// asks about each resource without a name, about names that it knows, and about accounts of ours.
 func TestNamedRights(t *testing.T) {
 	var got []string
 	for _, text := range [][]byte{deploy.DNSRBAC, deploy.ControllerRBAC, deploy.AllInOneRBAC, deploy.Broker} {
@@ -412,7 +415,16 @@ func TestNamedRights(t *testing.T) {
 			if role.Kind != "Role" && role.Kind != "ClusterRole" {
 				continue
 			}
+			var to string
+			for _, label := range slices.Sorted(maps.Keys(role.Labels)) {
+				if kubernetes, ok := strings.CutPrefix(label, "rbac.authorization.k8s.io/aggregate-to-"); ok {
+					to += " " + kubernetes
+				}
+			}
 			for _, r := range role.Rules {
+				if to != "" {
+					got = append(got, fmt.Sprint(role.Kind, " ", role.Name, " to", to, ": ", r.Verbs, " ", r.Resources))
+				}
 				if len(r.ResourceNames) > 0 || len(r.NonResourceURLs) > 0 {
 					got = append(got, fmt.Sprint(role.Kind, " ", role.Name, ": ", r.Verbs, " ", r.Resources, r.NonResourceURLs, " ",
 						r.ResourceNames))
@@ -421,7 +433,7 @@ func TestNamedRights(t *testing.T) {
 		}
 	}
 	slices.Sort(got)
-	if text := strings.Join(got, "\n"); text != strings.TrimSpace(namedRights) {
+	if text := strings.Join(slices.Compact(got), "\n"); text != strings.TrimSpace(namedRights) {
 		t.Errorf("rules for objects with a name:\n%s\nwant\n%s", text, namedRights)
 	}
 }

@@ -435,6 +435,35 @@ subjects:
     name: {{ .name }}
     namespace: {{ .top.Release.Namespace }}
 ---
+# Users with the ClusterRole edit or admin in a namespace may export its Services.
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata:
+  name: clusterset-edit
+  labels:
+    rbac.authorization.k8s.io/aggregate-to-edit: "true"
+    rbac.authorization.k8s.io/aggregate-to-admin: "true"
+    {{- template "clusterset.managed-by" .top }}
+rules:
+  - apiGroups: [multicluster.x-k8s.io]
+    resources: [serviceexports]
+    verbs: [create, update, patch, delete, deletecollection]
+---
+# Users with the ClusterRole view, edit or admin may read exports and imports.
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata:
+  name: clusterset-view
+  labels:
+    rbac.authorization.k8s.io/aggregate-to-view: "true"
+    rbac.authorization.k8s.io/aggregate-to-edit: "true"
+    rbac.authorization.k8s.io/aggregate-to-admin: "true"
+    {{- template "clusterset.managed-by" .top }}
+rules:
+  - apiGroups: [multicluster.x-k8s.io]
+    resources: [serviceexports, serviceimports]
+    verbs: [get, list, watch]
+---
 # RBAC cannot tell our Services and EndpointSlices from those of others, so this does. Adapt the account if it is another one.
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy
