@@ -69,7 +69,7 @@ var memberGatherings = []gathering{
 	{resource: "services", versions: v1, keep: isExportedOrOurs},
 	{group: about.GroupName, resource: "clusterproperties", versions: []string{"v1beta1", "v1alpha1"}},
 	{resource: "nodes", versions: v1},
-	{group: "networking.k8s.io", resource: "servicecidrs", versions: []string{"v1", "v1beta1"}},
+	{group: "networking.k8s.io", resource: "servicecidrs", versions: []string{"v1", "v1beta1"}, optional: true},
 	{group: read.OpenShiftDNS.Group, resource: "dnses", versions: v1, optional: true},
 }
 
@@ -95,7 +95,7 @@ var brokerGatherings = []gathering{
 // bothGatherings are the objects that members and brokers have.
 var bothGatherings = []gathering{
 	{resource: "namespaces", versions: v1},
-	{group: mcsv1beta1.GroupName, resource: "serviceimports", versions: []string{"v1beta1", "v1alpha1"}},
+	{group: mcsv1beta1.GroupName, resource: "serviceimports", versions: []string{"v1beta1", "v1alpha1"}, optional: true},
 	{group: discoveryv1.GroupName, resource: "endpointslices", versions: v1, keep: isSliceOfExportOrImport},
 	{group: "apiextensions.k8s.io", resource: "customresourcedefinitions", versions: v1, keep: isUsedCRD},
 	{group: admissionv1.GroupName, resource: "validatingadmissionpolicies", versions: v1, keep: isNamedAfterUs},

@@ -35,6 +35,8 @@ type Cluster struct {
 	Name   string // of the folder in the archive
 	Role   read.Role
 	Config *rest.Config
+	// Limited means that the configuration is the credential of a member, which may not read all of a broker.
+	Limited bool
 }
 
 // A Index describes an archive. It is its first file, index.json.
@@ -44,11 +46,17 @@ type Index struct {
 	Clusters []Server  `json:"clusters"`
 }
 
-// Missing returns what could not be had, with the name of the cluster.
-func (i Index) Missing() (all []string) {
-	for _, c := range i.Clusters {
-		for _, m := range c.Missing {
-			all = append(all, c.Name+": "+m)
+// Missing returns the lines about failed reads, each with the name of the cluster, and LeftOut those about what a
+// credential need not read.
+func (i Index) Missing() []string { return i.lines(func(s *Server) []string { return s.Missing }) }
+
+// LeftOut is described at [Index.Missing].
+func (i Index) LeftOut() []string { return i.lines(func(s *Server) []string { return s.LeftOut }) }
+
+func (i Index) lines(of func(*Server) []string) (all []string) {
+	for k := range i.Clusters {
+		for _, line := range of(&i.Clusters[k]) {
+			all = append(all, i.Clusters[k].Name+": "+line)
 		}
 	}
 	return all
@@ -68,5 +76,6 @@ type Server struct {
 	Role       read.Role `json:"role"`
 	Kubernetes string    `json:"kubernetes,omitempty"` // version; empty if the API server did not answer
 	Files      int       `json:"files"`
-	Missing    []string  `json:"missing"` // what could not be had, and why
+	Missing    []string  `json:"missing"`           // what could not be had, and why
+	LeftOut    []string  `json:"leftOut,omitempty"` // what the credential of a member may not read
 }

@@ -34,11 +34,11 @@ func newGather(f *factory) *cobra.Command {
 (tar.gz), for others who look for a fault. FILE must not exist; "-" is the standard output; default:
 clusterset-TIME.tar.gz.
 
-Credentials are replaced: the data of Secrets, and of ConfigMaps that are not configuration of a DNS server; values of
-environment variables; everywhere else all text that looks like a credential or was read as one. Addresses, names and
-labels stay. Look into the archive before you give it away.
+All text that looks like a credential or was read as one is replaced. Addresses, names and labels stay. Look into the
+archive before you give it away.
 
-Unreadable objects are listed in index.json and on the standard error.
+Unreadable objects are listed in index.json and on the standard error. So are those of the broker that a member may not
+read, without the flags of the broker; they do not count as missing.
 
 Exit codes: 0, everything was read; 1, the command failed, and there is no archive; 2, something could not be read.`,
 		Example: `  clusterset gather --context east --contexts west,north --broker-context hub
@@ -80,6 +80,9 @@ func (g *gatherCommand) run(ctx context.Context, args []string) error {
 	missing = append(missing, index.Missing()...)
 	for _, m := range missing {
 		fmt.Fprintln(g.ErrOut, "missing: "+m)
+	}
+	for _, l := range index.LeftOut() {
+		fmt.Fprintln(g.ErrOut, "left out, as the credential of the cluster may not read it: "+l)
 	}
 	if name != "-" {
 		fmt.Fprintf(g.Out, "%s has %d files of %d clusters.\n", name, index.Files(), len(index.Clusters))
@@ -131,12 +134,13 @@ func (g *gatherCommand) clusters(ctx context.Context) (all []gather.Cluster, mis
 	if err != nil {
 		return nil, nil, err
 	}
-	if onBroker == nil {
+	limited := onBroker == nil
+	if limited {
 		ctx, cancel := context.WithTimeout(ctx, g.options.Timeout)
 		defer cancel()
 		if onBroker, err = read.BrokerOf(ctx, all[0].Config, g.options.Namespace); err != nil {
 			return all, []string{"broker: " + err.Error()}, nil
 		}
 	}
-	return append(all, gather.Cluster{Name: "broker", Role: read.RoleBroker, Config: onBroker}), nil, nil
+	return append(all, gather.Cluster{Name: "broker", Role: read.RoleBroker, Config: onBroker, Limited: limited}), nil, nil
 }
