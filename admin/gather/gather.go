@@ -8,29 +8,37 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"sync"
 
+	"github.com/clusterset-dns/clusterset/admin/read"
 	"github.com/clusterset-dns/clusterset/admin/redact"
 )
 
 // Run writes objects, logs, metrics and versions of clusters to w, as a tar archive compressed by gzip, without
 // credentials (docs/spec/operations.md 3 and docs/spec/operations.md 4). The index lists missing data, and the rest is
-// gathered nevertheless. An error means that the archive could not be written, or that ctx has ended.
+// gathered nevertheless, also when ctx ends. An error means that the archive could not be written.
 func Run(ctx context.Context, w io.Writer, clusters []Cluster, o Options) (Index, error) {
 	index := Index{Version: o.Version, Time: o.Now().UTC()}
+	if progress := o.Progress; progress != nil {
+		var mu sync.Mutex
+		o.Progress = func(what string) {
+			mu.Lock()
+			defer mu.Unlock()
+			progress(what)
+		}
+	}
 	var all []*gatherer
-	var secret []string
+	var reads []func()
 	for _, c := range clusters {
-		if o.Progress != nil {
-			o.Progress("reading " + c.Name)
-		}
 		g := newGatherer(c, o)
-		g.gather(ctx)
-		if ctx.Err() != nil {
-			return index, fmt.Errorf("gather: %w", ctx.Err())
-		}
-		all, secret = append(all, g), append(secret, g.secret...)
+		all, reads = append(all, g), append(reads, func() { g.gather(ctx) })
 	}
 	// A credential of one cluster may appear in another one, so nothing is written before all have been read.
+	read.Parallel(reads...)()
+	var secret []string
+	for _, g := range all {
+		secret = append(secret, g.secret...)
+	}
 	r := redact.Known(secret...)
 	for _, g := range all {
 		for i := range g.state.Missing {

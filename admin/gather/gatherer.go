@@ -1,11 +1,16 @@
 package gather
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -49,18 +54,19 @@ func (f file) redacted(r redact.Redactor) []byte {
 	return text
 }
 
-// A gatherer reads one cluster for [Run], which reads one cluster after the other. gather calls the other methods,
-// in this order:
+// A gatherer reads one cluster for [Run]. gather calls the other methods, in this order:
 //
-//	connect ──► readObjects, for each kind ──► readLogs, readMetrics, for each Pod found ──► readStatus, in a member
+//	connect ──► readObjects, for each kind ──┬► readLogs, readMetrics, for each Pod found
+//	                                         └► readStatus, in a member
 //
-// Failed reads are noted in state.Missing, and the rest is read. If connect fails, nothing else is tried: reader and
+// The Pods are read side by side: one that hangs delays no other. Failed reads are noted in state.Missing, and the rest is read. If connect fails, nothing else is tried: reader and
 // core are nil until then. files has the contents of the archive, and secret the values that it must not have.
 type gatherer struct {
 	*read.Cluster
 	from    Cluster
 	options Options
 
+	mu     sync.Mutex // guards state and files while Pods are read
 	state  Server
 	files  []file
 	secret []string // values that must appear nowhere
@@ -77,7 +83,19 @@ func newGatherer(c Cluster, o Options) *gatherer {
 	}
 }
 
+func (g *gatherer) addFile(f file) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.files = append(g.files, f)
+}
+
+// addMissing notes a failed read. gather notes an interruption, once.
 func (g *gatherer) addMissing(what string, err error) {
+	if errors.Is(err, context.Canceled) {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	if g.from.Limited && apierrors.IsForbidden(err) {
 		g.state.LeftOut = append(g.state.LeftOut, what)
 		return
@@ -85,21 +103,43 @@ func (g *gatherer) addMissing(what string, err error) {
 	g.state.Missing = append(g.state.Missing, what+": "+logging.Line(err))
 }
 
+// readsAtOnce is how many Pods are read side by side.
+const readsAtOnce = 16
+
 func (g *gatherer) gather(ctx context.Context) {
-	err := g.connect(ctx)
-	if err != nil {
+	defer func() {
+		slices.SortStableFunc(g.files, func(a, b file) int { return cmp.Compare(a.name, b.name) })
+		if slices.Sort(g.state.Missing); ctx.Err() != nil {
+			g.addMissing("everything else", errors.New("interrupted"))
+		}
+	}()
+	g.progress("reading " + g.from.Name)
+	if err := g.connect(ctx); err != nil {
 		g.addMissing("everything", err)
 		return
 	}
 	for _, x := range gatherings(g.from.Role, g.options.Namespace, g.options.DNSNamespace) {
 		g.readObjects(ctx, x)
 	}
-	for i := range g.pods {
-		g.readLogs(ctx, &g.pods[i])
-		g.readMetrics(ctx, &g.pods[i])
-	}
+	g.progress(fmt.Sprintf("reading logs and metrics of %d Pods of %s", len(g.pods), g.from.Name))
+	var reads errgroup.Group
+	reads.SetLimit(readsAtOnce)
 	if g.from.Role == read.RoleMember {
-		g.readStatus(ctx)
+		reads.Go(func() error { g.readStatus(ctx); return nil })
+	}
+	for i := range g.pods {
+		reads.Go(func() error {
+			g.readLogs(ctx, &g.pods[i])
+			g.readMetrics(ctx, &g.pods[i])
+			return nil
+		})
+	}
+	_ = reads.Wait() // failed reads are noted
+}
+
+func (g *gatherer) progress(what string) {
+	if g.options.Progress != nil {
+		g.options.Progress(what)
 	}
 }
 
@@ -163,7 +203,7 @@ func (g *gatherer) addObjects(resource schema.GroupResource, x gathering, all []
 		f.objects = append(f.objects, o.Object)
 		g.noteObject(o)
 	}
-	g.files = append(g.files, f)
+	g.addFile(f)
 }
 
 // noteObject keeps what further reads need of an object.
@@ -231,7 +271,7 @@ func (g *gatherer) readLog(ctx context.Context, pod *corev1.Pod, container strin
 		g.addMissing(name, err)
 		return
 	}
-	g.files = append(g.files, file{name: name + ".log", text: string(text)})
+	g.addFile(file{name: name + ".log", text: string(text)})
 }
 
 // readMetrics reads the metrics of each port that is named after them, through the API server.
@@ -250,7 +290,7 @@ func (g *gatherer) readMetrics(ctx context.Context, pod *corev1.Pod) {
 				g.addMissing(name, err)
 				continue
 			}
-			g.files = append(g.files, file{name: name + ".txt", text: string(text)})
+			g.addFile(file{name: name + ".txt", text: string(text)})
 		}
 	}
 }
@@ -265,7 +305,7 @@ func (g *gatherer) readStatus(ctx context.Context) {
 	if err != nil {
 		g.addMissing("status", err)
 	}
-	g.files = append(g.files, statusFile(&state))
+	g.addFile(statusFile(&state))
 }
 
 // statusFile has a state as "clusterset status -o yaml" prints it. The converter of apimachinery takes no [netip.Addr].

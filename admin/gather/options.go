@@ -19,7 +19,7 @@ type Options struct {
 	LogLines     int64         // of each container, the newest
 	Version      string        // of this program
 	Now          func() time.Time
-	Progress     func(string) // called with one phrase for each cluster; may be nil
+	Progress     func(string) // called with one phrase for each part of a cluster; may be nil
 }
 
 // Defaults returns the default options.

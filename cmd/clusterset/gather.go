@@ -31,16 +31,17 @@ func newGather(f *factory) *cobra.Command {
 		Use: "gather [FILE]", Short: "Write what is needed to find a fault to an archive, without credentials",
 		Args: cobra.MaximumNArgs(1),
 		Long: `Write objects, logs, metrics and versions of the cluster, of the clusters of --contexts, and of the broker to an archive
-(tar.gz), for others who look for a fault. FILE must not exist; "-" is the standard output; default:
+(tar.gz). FILE must not exist; "-" is the standard output; default:
 clusterset-TIME.tar.gz.
 
-All text that looks like a credential or was read as one is replaced. Addresses, names and labels stay. Look into the
-archive before you give it away.
+All text that looks like a credential or was read as one is replaced. Look into the archive before you give it
+away.
 
 Unreadable objects are listed in index.json and on the standard error. So are those of the broker that a member may not
 read, without the flags of the broker; they do not count as missing.
 
-Exit codes: 0, everything was read; 1, the command failed, and there is no archive; 2, something could not be read.`,
+Exit codes: 0, everything was read; 1, the command failed, and there is no archive; 2, something could not be read, or
+the command was interrupted.`,
 		Example: `  clusterset gather --context east --contexts west,north --broker-context hub
   clusterset gather - --since 1h | tar -tz`,
 	}
