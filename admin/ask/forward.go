@@ -100,7 +100,7 @@ func (s *stream) Write(b []byte) (int, error)      { return s.data.Write(b) }
 func (s *stream) SetReadDeadline(time.Time) error  { return nil } // closing it ends what waits
 func (s *stream) SetWriteDeadline(time.Time) error { return nil }
 
-func (s *stream) Close() error                     { return s.conn.Close() }
+func (s *stream) Close() error { return s.conn.Close() }
 
 // reason returns what the kubelet wrote, or err.
 func (s *stream) reason(ctx context.Context, err error) error {

@@ -102,7 +102,9 @@ func (s *State) unanswered() *Answer {
 }
 
 // Answered reports whether resolvers were asked, and each gave the answer of a DNS server of a clusterset.
-func (s *State) Answered() bool { return slices.ContainsFunc(s.Answers, Answer.replied) && s.unanswered() == nil }
+func (s *State) Answered() bool {
+	return slices.ContainsFunc(s.Answers, Answer.replied) && s.unanswered() == nil
+}
 
 // String is a clause.
 func (a Answer) String() string {

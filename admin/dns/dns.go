@@ -44,6 +44,11 @@ func Apply(ctx context.Context, member *rest.Config, o Options) (State, error) {
 	if err != nil {
 		return s, err
 	}
+	if !o.InProcess {
+		if err := s.CheckZone(); err != nil {
+			return s, err
+		}
+	}
 	if err := w.awaitReady(ctx, &s); err != nil {
 		return s, err
 	}

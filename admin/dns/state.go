@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
+	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -36,6 +38,7 @@ type Server struct {
 	Addresses []netip.Addr `json:"addresses"`
 	Ready     bool         `json:"ready"`
 	Problem   string       `json:"problem,omitempty"` // why it has no address, or is not ready
+	Zones     []string     `json:"zones,omitempty"`   // that Corefiles in its namespace serve; empty if unknown
 	object    *corev1.Service
 }
 
@@ -60,6 +63,7 @@ func (w *wirer) state(ctx context.Context) (State, error) {
 	if err != nil {
 		return s, err
 	}
+	s.Server.Zones = w.servedZones(ctx)
 	s.Server.Addresses = objects.Reachable(s.Server.Addresses)
 	s.Resolvers = wiring.Find(objects, wiring.Desired{Zone: w.o.Zone, Addresses: s.Server.Addresses,
 		InProcess: w.o.InProcess})
@@ -119,12 +123,12 @@ func ReadServer(ctx context.Context, c *read.Cluster, name types.NamespacedName)
 		s.Problem = "Service " + s.Service + " has no cluster IP: want one that the cluster's DNS server can forward to"
 		return s, nil
 	}
-	slices, err := read.List[discoveryv1.EndpointSlice](ctx, c, read.EndpointSlices, service.Namespace,
+	found, err := read.List[discoveryv1.EndpointSlice](ctx, c, read.EndpointSlices, service.Namespace,
 		discoveryv1.LabelServiceName+"="+service.Name)
 	if err != nil {
 		return s, err
 	}
-	for _, slice := range slices {
+	for _, slice := range found {
 		for i := range slice.Endpoints {
 			if broker.IsReady(slice.Endpoints[i].Conditions) {
 				s.Ready = true
@@ -135,6 +139,24 @@ func ReadServer(ctx context.Context, c *read.Cluster, name types.NamespacedName)
 		s.Problem = "Service " + s.Service + " has no ready endpoint"
 	}
 	return s, nil
+}
+
+// servedZones needs no right: without one, the zones are unknown.
+func (w *wirer) servedZones(ctx context.Context) (zones []string) {
+	all, _ := w.ListObjects(ctx, corev1.SchemeGroupVersion.WithResource("configmaps"), w.o.Service.Namespace, "")
+	for _, o := range all {
+		zones = append(zones, wiring.ServedZones(read.StringAt(o, "data", "Corefile"))...)
+	}
+	return zones
+}
+
+// CheckZone returns an error if another zone is served than the one to forward.
+func (s *State) CheckZone() error {
+	if len(s.Server.Zones) == 0 || slices.Contains(s.Server.Zones, s.Zone) ||
+		s.inProcess() {
+		return nil
+	}
+	return fmt.Errorf("zone %q: the DNS server of the clusterset serves %s", s.Zone, strings.Join(s.Server.Zones, ", "))
 }
 
 // evaluate lists the faults. An answer decides: a configuration that is not as we would write it is no fault if all

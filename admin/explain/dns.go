@@ -17,9 +17,10 @@ import (
 )
 
 // readDNS reads what the resolvers of the member do with the zone, and asks them and the DNS server of the clusterset.
-func readDNS(ctx context.Context, c *read.Cluster, o Options) (servers []cause.Server, _ cause.Read[cause.Wiring]) {
+// The error is about a zone that is not served.
+func readDNS(ctx context.Context, c *read.Cluster, o Options) ([]cause.Server, cause.Read[cause.Wiring], error) {
 	if o.DNSNamespace == "" {
-		return nil, cause.Read[cause.Wiring]{}
+		return nil, cause.Read[cause.Wiring]{}, nil
 	}
 	member := rest.CopyConfig(c.API)
 	member.Timeout = o.Timeout // of each request
@@ -30,10 +31,11 @@ func readDNS(ctx context.Context, c *read.Cluster, o Options) (servers []cause.S
 		options.InProcess = true // then a node cache is to forward to it
 		s, err = clusterdns.Read(ctx, member, options)
 	}
+	var servers []cause.Server
 	if !o.NoAsk && len(o.Servers) == 0 {
 		servers = s.Ask(ctx, c, ask.Question{Name: o.Name, Type: o.Type})
 	}
-	return servers, wiringOf(&s, err)
+	return servers, wiringOf(&s, err), s.CheckZone()
 }
 
 func wiringOf(s *clusterdns.State, err error) cause.Read[cause.Wiring] {

@@ -19,7 +19,7 @@ import (
 
 // Run finds out why a name does not resolve in a member, or that it does (docs/spec/explain.md). Without onBroker,
 // it reads the broker with the credential of the member. Failed reads are a part of the report, so there is an error
-// only if a configuration is invalid, or if the cluster is a broker and not a member.
+// only if a configuration is invalid, the zone is not served, or the cluster is a broker and not a member.
 func Run(ctx context.Context, onBroker, onMember *rest.Config, o Options) (cause.Report, error) {
 	in := cause.Input{Name: o.Name, Type: o.Type, Zone: strings.ToLower(strings.Trim(o.Zone, ".")), TTL: o.TTL,
 		Namespace: o.Namespace}
@@ -33,10 +33,11 @@ func Run(ctx context.Context, onBroker, onMember *rest.Config, o Options) (cause
 	if o.NoAsk {
 		in.Unasked = "--no-ask"
 	}
+	var badZone error
 	var named, found []cause.Server
 	all := []func(){
 		func() { named = ask.Addresses(ctx, ask.Question{Name: o.Name, Type: o.Type}, o.Servers) },
-		func() { found, in.Wiring = readDNS(ctx, here, o) },
+		func() { found, in.Wiring, badZone = readDNS(ctx, here, o) },
 	}
 	var credential cause.Read[cause.Credential]
 	if service, ok := cause.Locate(in.Name, in.Zone); ok {
@@ -47,6 +48,9 @@ func Run(ctx context.Context, onBroker, onMember *rest.Config, o Options) (cause
 	read.Parallel(all...)()
 	if err != nil {
 		return cause.Report{}, fmt.Errorf("broker: %w", err)
+	}
+	if badZone != nil {
+		return cause.Report{}, badZone
 	}
 	if set := in.Here.ClusterSet; set.Known() && set.State != cause.Present && in.Here.Import.State != cause.Present {
 		if broker := here.BrokerText(ctx, in.Here.UID.Value); broker != "" {

@@ -75,6 +75,28 @@ func (c corefile) diverted(zone string) (all []string) {
 	return all
 }
 
+// ServedZones returns the zones that a Corefile serves by the plugin clusterset, and nil for a text that is not
+// understood.
+func ServedZones(text string) (zones []string) {
+	c, err := parseCorefile(text)
+	if err != nil {
+		return nil
+	}
+	for _, b := range c.blocks {
+		d := b.find("clusterset")
+		switch {
+		case d == nil:
+		case len(d.words) > 1:
+			zones = append(zones, d.words[1:]...)
+		default:
+			for _, k := range b.keys {
+				zones = append(zones, k.zone)
+			}
+		}
+	}
+	return zones
+}
+
 func sameName(word, zone string) bool { return strings.TrimSuffix(strings.ToLower(word), ".") == zone }
 
 // sameAddresses reports whether queries go to wanted addresses only.

@@ -518,3 +518,17 @@ func TestDiverted(t *testing.T) {
 		t.Errorf("diverted = %q, want %q", got, want)
 	}
 }
+
+// The zones are those of the plugin, with its arguments or without.
+func TestServedZones(t *testing.T) {
+	for text, want := range map[string]string{
+		"clusterset.local:1053 dns://X.lan. {\n clusterset {\n ready strict\n }\n}": "clusterset.local x.lan",
+		". {\n clusterset clusterset.local 10.0.0.0/8\n forward . 1.1.1.1\n}":       "clusterset.local 10.0.0.0/8",
+		". {\n forward . 1.1.1.1\n}": "",
+		"{$ZONE} {\n clusterset\n}":  "",
+	} {
+		if got := strings.Join(ServedZones(text), " "); got != want {
+			t.Errorf("ServedZones(%q) = %q, want %q", text, got, want)
+		}
+	}
+}

@@ -286,6 +286,12 @@ func (t dnsTest) withoutServer() {
 	t.run(exitError,
 		[]string{"error: Service clusterset-system/none does not exist: want that of the DNS server of the clusterset (deploy/dns)"},
 		"apply", "--service=clusterset-system/none")
+	served := []byte(`{apiVersion: v1, kind: ConfigMap, metadata: {name: clusterset-dns, namespace: clusterset-system}, data: {Corefile: "clusterset.local:1053 {\n clusterset\n}\n"}}`)
+	t.apply(served)
+	const otherZone = `error: zone "clusterset.lan": the DNS server of the clusterset serves clusterset.local`
+	t.run(exitError, []string{otherZone}, "apply", "--zone=clusterset.lan")
+	want(t.T, exitError, []string{otherZone}, "explain", "db.shop", "--zone=clusterset.lan", "--timeout=1m", t.member)
+	must(t.T, t.east.DeleteYAML(t.Context(), served))
 	slice := strings.Replace(clustersetDNS, "ready: true", "ready: false", 1)
 	t.apply([]byte(slice))
 	t.run(exitError,

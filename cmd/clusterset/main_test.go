@@ -278,7 +278,7 @@ func TestPrintState(t *testing.T) {
 			Namespace: "shop", Name: "db", Reason: "PortConflict,LabelsConflict", Message: "Conflicting ports.",
 		}},
 		Result: read.Result{Problems: []string{"member \"west\" last renewed its heartbeat 5m0s ago: it has expired, and other members use its endpoints as a last resort"},
-		Warnings: []string{"1 service has conflicting exports: see the condition Conflict of its ServiceExports"}},
+			Warnings: []string{"1 service has conflicting exports: see the condition Conflict of its ServiceExports"}},
 	}
 	for _, format := range []string{"table", "wide", "json", "yaml"} {
 		t.Run(format, func(t *testing.T) {
