@@ -15,8 +15,8 @@ func newLeave(f *factory) *cobra.Command {
 	c := &cobra.Command{
 		Use: "leave", Short: "Take a cluster out of the clusterset", Args: cobra.NoArgs,
 		Long: `Take a cluster out of the clusterset: withdraw its exports, delete its imports, its objects on the broker, its
-credential, and ClusterProperty clusterset.k8s.io. The cluster keeps its cluster ID and its ServiceExports. Its
-namespace on the broker stays for a year, marked as removed.`,
+credential, and ClusterProperty clusterset.k8s.io. The ServiceExports stay; so do cluster ID, controller and
+DNS, until "clusterset uninstall". Its namespace on the broker stays for a year, marked as removed.`,
 		Example: `  clusterset leave --context east --broker-context hub
   clusterset leave --context east --force    # the broker no longer exists`,
 	}
