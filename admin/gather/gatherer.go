@@ -59,8 +59,9 @@ func (f file) redacted(r redact.Redactor) []byte {
 //	connect ──► readObjects, for each kind ──┬► readLogs, readMetrics, for each Pod found
 //	                                         └► readStatus, in a member
 //
-// The Pods are read side by side: one that hangs delays no other. Failed reads are noted in state.Missing, and the rest is read. If connect fails, nothing else is tried: reader and
-// core are nil until then. files has the contents of the archive, and secret the values that it must not have.
+// The Pods are read side by side: one that hangs delays no other. Failed reads are noted in state.Missing, and the rest
+// is read. If connect fails, nothing else is tried: reader and core are nil until then. files has the contents of the
+// archive, and secret the values that it must not have.
 type gatherer struct {
 	*read.Cluster
 	from    Cluster

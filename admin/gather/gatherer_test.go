@@ -75,8 +75,9 @@ func TestInterrupted(t *testing.T) {
 
 // Addresses in status.yaml are those of "clusterset status -o yaml".
 func TestStatusFile(t *testing.T) {
-	state := &status.State{Cluster: &status.ClusterState{Outside: &status.OutsideState{Pods: networks.Outside{Count: 12345678,
-		Examples: []networks.Example{{Address: netip.MustParseAddr("10.9.0.7")}, {Address: netip.MustParseAddr("fd00::7")}}}}}}
+	pods := networks.Outside{Count: 12345678, Examples: []networks.Example{{Address: netip.MustParseAddr("10.9.0.7")},
+		{Address: netip.MustParseAddr("fd00::7")}}}
+	state := &status.State{Cluster: &status.ClusterState{Outside: &status.OutsideState{Pods: pods}}}
 	text := string(statusFile(state).redacted(redact.Known()))
 	for _, want := range []string{"address: 10.9.0.7\n", "address: fd00::7\n", "count: 12345678\n"} {
 		if !strings.Contains(text, want) {
