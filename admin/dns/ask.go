@@ -12,17 +12,6 @@ import (
 	"github.com/clusterset-dns/clusterset/admin/wiring"
 )
 
-// An Answer is that of one DNS server to a question for TXT of dns-version in the zone (docs/spec/dns-wiring.md 7).
-type Answer struct {
-	Server   string     `json:"server"`             // "pod/NAME", "service/NAME" or host and port
-	Role     cause.Role `json:"role,omitempty"`     // "cluster" or "clusterset"
-	Response string     `json:"response,omitempty"` // "NOERROR 1.0.0"; empty if there was none
-	Error    string     `json:"error,omitempty"`    // why there was none
-	Unread   string     `json:"unread,omitempty"`   // why it was not asked
-	// Wired means that the answer is that of a DNS server of a clusterset.
-	Wired bool `json:"wired"`
-}
-
 // Ask asks all ready Pods of the cluster's DNS server and, unless that serves the zone itself, of that of the
 // clusterset. It works with the part of a state that could be read.
 func (s *State) Ask(ctx context.Context, c *read.Cluster, q ask.Question) []cause.Server {

@@ -307,6 +307,23 @@ func (s *collector) readMembers(ctx context.Context, c *read.Cluster, members []
 	return nil
 }
 
+// readDNS adds what the DNS servers of a member answer, if it has that of the clusterset.
+func (s *collector) readDNS(ctx context.Context, config *rest.Config) {
+	if s.options.DNS == nil || s.state.Cluster == nil || s.state.Cluster.ClusterSet == "" {
+		return
+	}
+	found, now := s.options.Slow.freshDNS(s.options.Now()), s.options.Now()
+	if found == nil {
+		found = askDNS(ctx, config, *s.options.DNS)
+		if s.options.Slow != nil {
+			s.options.Slow.dnsAt, s.options.Slow.dns = now, found
+		}
+	}
+	s.state.Problems = append(s.state.Problems, found.Problems...)
+	s.state.Warnings = append(s.state.Warnings, found.Warnings...)
+	s.state.Unread = append(s.state.Unread, found.Unread...)
+}
+
 // readOutside reads the addresses outside of the networks that this cluster declares in its Member, if it has one.
 func (s *collector) readOutside(ctx context.Context) error {
 	i := slices.IndexFunc(s.state.Members, func(m MemberState) bool { return m.This })
