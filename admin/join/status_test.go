@@ -343,8 +343,8 @@ func unreadBroker(t *testing.T, onBroker, east *controlplane.ControlPlane, o sta
 	problem := func(want string) {
 		t.Helper()
 		state, err := status.Read(t.Context(), stranger, east.Config(), o)
-		if err == nil || !strings.Contains(err.Error(), "Unauthorized") {
-			t.Errorf("error %v, want Unauthorized", err)
+		if err != nil || !strings.Contains(strings.Join(state.Unread, "\n"), "Unauthorized") {
+			t.Errorf("error %v, unread %q, want Unauthorized", err, state.Unread)
 		}
 		wantProblem(t, state, want)
 		if strings.Contains(strings.Join(state.Problems, "\n"), "no Member") {
