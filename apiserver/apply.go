@@ -21,7 +21,7 @@ import (
 // Other metadata of the server is not sent. With a subresource, such as "status", only that field is sent; without,
 // never a status.
 func (c *Client) Apply(ctx context.Context, obj Object, manager string, subresource ...string) error {
-	k := kindOf(obj)
+	k := c.served(ctx, obj, obj.GetNamespace())
 	body, err := k.owned(obj, cmp.Or(subresource...))
 	if err != nil {
 		return fmt.Errorf("apply %s %s: %w", k.Kind, place(obj.GetNamespace(), obj.GetName()), err)
@@ -37,7 +37,7 @@ func (c *Client) Apply(ctx context.Context, obj Object, manager string, subresou
 // version in the patch makes another one on the server an error ([k8s.io/apimachinery/pkg/api/errors.IsConflict]). The
 // fields belong to manager if one is given.
 func (c *Client) Patch(ctx context.Context, obj Object, patch []byte, manager ...string) error {
-	k := kindOf(obj)
+	k := c.served(ctx, obj, obj.GetNamespace())
 	options := metav1.PatchOptions{FieldManager: cmp.Or(manager...)}
 	request := c.rests[k.GroupVersion()].Patch(types.MergePatchType).Name(obj.GetName()).
 		VersionedParams(&options, metav1.ParameterCodec).Body(patch)
@@ -53,7 +53,7 @@ func IsUnknownField(err error) bool {
 // DryRun fills obj with what the server would store of it, without a write: it drops the fields that its version of a
 // custom kind does not have. Of an object that exists it may return further fields.
 func (c *Client) DryRun(ctx context.Context, obj Object) error {
-	k := kindOf(obj)
+	k := c.served(ctx, obj, obj.GetNamespace())
 	body, err := k.owned(obj, "")
 	if err != nil {
 		return fmt.Errorf("try %s %s: %w", k.Kind, place(obj.GetNamespace(), obj.GetName()), err)

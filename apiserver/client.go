@@ -39,8 +39,9 @@ type Client struct {
 	dialer    *connrotation.Dialer
 	dials     atomic.Uint64 // connections made so far
 
-	rests map[schema.GroupVersion]rest.Interface // of the kinds that are known
-	plain rest.Interface                         // of paths
+	rests    map[schema.GroupVersion]rest.Interface // of the kinds that are known
+	plain    rest.Interface                         // of paths
+	versions *versions
 }
 
 // unlimited is for lists, watches and server checks: their callers pause by themselves, as client-go assumes of
@@ -50,6 +51,7 @@ var unlimited = flowcontrol.NewFakeAlwaysRateLimiter()
 // NewClient makes a client. The rate limit is that of cfg, or of its QPS and Burst; a QPS below 0 means no limit.
 func NewClient(cfg *rest.Config) (*Client, error) {
 	c := &Client{config: rest.CopyConfig(cfg), rests: make(map[schema.GroupVersion]rest.Interface)}
+	c.versions = &versions{serves: c.serves, newest: c.newest, last: make(map[schema.GroupResource]*preferred)}
 	c.config.WarningHandlerWithContext, c.config.WarningHandler = rest.NoWarnings{}, nil
 	c.config.Timeout = 0 // it would end watches
 	c.countDials()
@@ -95,15 +97,17 @@ func (c *Client) limitRate() {
 // connect makes the REST clients of all kinds that are known.
 func (c *Client) connect() error {
 	for _, k := range allKinds().byType {
-		gv := k.GroupVersion()
-		if c.rests[gv] != nil {
-			continue
+		for _, version := range k.versions() {
+			gv := schema.GroupVersion{Group: k.Group, Version: version}
+			if c.rests[gv] != nil {
+				continue
+			}
+			r, err := c.restFor(gv, allKinds().codecs.WithoutConversion(), k.custom)
+			if err != nil {
+				return err
+			}
+			c.rests[gv] = r
 		}
-		r, err := c.restFor(gv, allKinds().codecs.WithoutConversion(), k.custom)
-		if err != nil {
-			return err
-		}
-		c.rests[gv] = r
 	}
 	config := rest.CopyConfig(c.config)
 	config.NegotiatedSerializer = allKinds().codecs.WithoutConversion()
@@ -127,6 +131,16 @@ func (c *Client) restFor(gv schema.GroupVersion, codecs runtime.NegotiatedSerial
 		config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	}
 	return rest.RESTClientForConfigAndClient(config, c.http)
+}
+
+// served returns the kind of obj in the version that the API server has, or else had. If it never had one, the version
+// is that of the Go type.
+func (c *Client) served(ctx context.Context, obj runtime.Object, namespace string) kind {
+	k := kindOf(obj)
+	if gv, _ := c.versions.best(ctx, ResourceOf(obj), namespace, requestAge); gv.Version != "" {
+		k.Version = gv.Version
+	}
+	return k
 }
 
 // Close ends every connection. The client must not be used any longer.
@@ -166,13 +180,13 @@ func (c *Client) Reconnect(cfg *rest.Config) error {
 
 // Get reads an object into obj.
 func (c *Client) Get(ctx context.Context, obj Object, namespace, name string) error {
-	k := kindOf(obj)
+	k := c.served(ctx, obj, namespace)
 	return c.do(ctx, target{"get", k, namespace, name}, c.rests[k.GroupVersion()].Get(), obj)
 }
 
 // List reads all objects of a kind that match the label selector into list, in a namespace or ("") in all.
 func (c *Client) List(ctx context.Context, example Object, list runtime.Object, namespace, labels string) error {
-	k := kindOf(example)
+	k := c.served(ctx, example, namespace)
 	options := metav1.ListOptions{LabelSelector: labels}
 	request := c.rests[k.GroupVersion()].Get().VersionedParams(&options, metav1.ParameterCodec)
 	return c.do(ctx, target{"list", k, namespace, ""}, request, list)
@@ -184,7 +198,7 @@ func (c *Client) ListMetadata(ctx context.Context, example Object, namespace,
 	labels string) (*metav1.PartialObjectMetadataList, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	k := kindOf(example)
+	k := c.served(ctx, example, namespace)
 	options := metav1.ListOptions{LabelSelector: labels}
 	raw, err := c.rests[k.GroupVersion()].Get().VersionedParams(&options, metav1.ParameterCodec).
 		SetHeader("Accept", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1").
@@ -199,7 +213,7 @@ func (c *Client) ListMetadata(ctx context.Context, example Object, namespace,
 // Create makes obj and fills it with the stored object. An object of that name is an error
 // ([apierrors.IsAlreadyExists]). The fields belong to manager if one is given.
 func (c *Client) Create(ctx context.Context, obj Object, manager ...string) error {
-	k := kindOf(obj)
+	k := c.served(ctx, obj, obj.GetNamespace())
 	sent := obj.DeepCopyObject().(Object)
 	sent.SetResourceVersion("")
 	sent.SetUID("")
@@ -212,7 +226,7 @@ func (c *Client) Create(ctx context.Context, obj Object, manager ...string) erro
 // Update replaces an object by obj and fills obj with the stored object. If obj has a resource version, another one on
 // the server is an error ([apierrors.IsConflict]).
 func (c *Client) Update(ctx context.Context, obj Object, manager ...string) error {
-	k := kindOf(obj)
+	k := c.served(ctx, obj, obj.GetNamespace())
 	options := metav1.UpdateOptions{FieldManager: cmp.Or(manager...)}
 	request := c.rests[k.GroupVersion()].Put().Name(obj.GetName()).VersionedParams(&options,
 		metav1.ParameterCodec).Body(obj)
@@ -222,7 +236,7 @@ func (c *Client) Update(ctx context.Context, obj Object, manager ...string) erro
 // Delete removes the object with the name of obj, and its UID if obj has one. A missing object is no error; another UID
 // is ([apierrors.IsConflict]).
 func (c *Client) Delete(ctx context.Context, obj Object) error {
-	k := kindOf(obj)
+	k := c.served(ctx, obj, obj.GetNamespace())
 	options := metav1.DeleteOptions{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"}}
 	if uid := obj.GetUID(); uid != "" {
 		options.Preconditions = &metav1.Preconditions{UID: &uid}

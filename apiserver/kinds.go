@@ -17,14 +17,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	aboutv1alpha1 "github.com/clusterset-dns/clusterset/api/about/v1alpha1"
+	"github.com/clusterset-dns/clusterset/api/about"
 	aboutv1beta1 "github.com/clusterset-dns/clusterset/api/about/v1beta1"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 )
 
 // An Object is a pointer to a type that a [Client] knows: Namespace, Service, ServiceAccount, Secret, Node,
-// EndpointSlice, Lease, ServiceCIDR, Event (events.k8s.io), ServiceExport and ServiceImport (v1beta1), ClusterProperty
-// (both versions), ExportedService, Member. Any other is a panic.
+// EndpointSlice, Lease, ServiceCIDR, Event (events.k8s.io), ServiceExport, ServiceImport and ClusterProperty (v1beta1,
+// for the versions in sharedTypes), ExportedService, Inventory, Member. Any other is a panic.
 type Object interface {
 	metav1.Object
 	runtime.Object
@@ -47,7 +47,7 @@ type Resource struct {
 func ResourceOf(example runtime.Object) Resource {
 	k := kindOf(example)
 	return Resource{
-		Kind: k.Kind, Group: k.Group, Versions: []string{k.Version}, Plural: k.plural, Namespaced: k.namespaced,
+		Kind: k.Kind, Group: k.Group, Versions: k.versions(), Plural: k.plural, Namespaced: k.namespaced,
 		Custom:  k.custom,
 		Example: example, Codecs: allKinds().codecs,
 	}
@@ -68,6 +68,19 @@ type kind struct {
 	plural     string
 	namespaced bool
 	custom     bool // defined by a CRD
+}
+
+// sharedTypes are the versions of groups that use the Go types of v1beta1 for all, the preferred version first.
+var sharedTypes = map[string][]string{
+	mcsv1beta1.GroupName: {"v1", "v1beta1"}, about.GroupName: {"v1beta1", "v1alpha1"},
+}
+
+// versions returns the versions with the Go type of the kind, the preferred one first.
+func (k kind) versions() []string {
+	if all := sharedTypes[k.Group]; all != nil {
+		return all
+	}
+	return []string{k.Version}
 }
 
 // kinds are all that a [Client] knows.
@@ -111,7 +124,6 @@ func newKinds() map[reflect.Type]kind {
 	add(mcs, &mcsv1beta1.ServiceExport{}, "serviceexports", namespaced, custom)
 	add(mcs, &mcsv1beta1.ServiceImport{}, "serviceimports", namespaced, custom)
 	add(aboutv1beta1.GroupVersion, &aboutv1beta1.ClusterProperty{}, "clusterproperties", !namespaced, custom)
-	add(aboutv1alpha1.GroupVersion, &aboutv1alpha1.ClusterProperty{}, "clusterproperties", !namespaced, custom)
 	add(v1alpha1.GroupVersion, &v1alpha1.ExportedService{}, "exportedservices", namespaced, custom)
 	add(v1alpha1.GroupVersion, &v1alpha1.Inventory{}, "inventories", namespaced, custom)
 	add(v1alpha1.GroupVersion, &v1alpha1.Member{}, "members", !namespaced, custom)
@@ -124,10 +136,18 @@ func newCodecs() serializer.CodecFactory {
 	for _, add := range []func(*runtime.Scheme) error{
 		corev1.AddToScheme, discoveryv1.AddToScheme, coordinationv1.AddToScheme, networkingv1.AddToScheme,
 		eventsv1.AddToScheme, authenticationv1.AddToScheme, mcsv1beta1.Install,
-		aboutv1beta1.AddToScheme, aboutv1alpha1.AddToScheme, v1alpha1.AddToScheme,
+		aboutv1beta1.AddToScheme, v1alpha1.AddToScheme,
 	} {
 		if err := add(scheme); err != nil {
 			panic("apiserver: a scheme of all kinds: " + err.Error())
+		}
+	}
+	for group, versions := range sharedTypes {
+		for name, t := range scheme.KnownTypes(schema.GroupVersion{Group: group, Version: "v1beta1"}) {
+			for _, version := range versions {
+				gvk := schema.GroupVersionKind{Group: group, Version: version, Kind: name}
+				scheme.AddKnownTypeWithName(gvk, reflect.New(t).Interface().(runtime.Object))
+			}
 		}
 	}
 	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})

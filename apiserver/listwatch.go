@@ -51,10 +51,10 @@ type listWatch struct {
 	closed     bool
 }
 
-func newListWatch(cfg SetConfig, check *serverCheck, v *versions, r Resource, o WatchOptions) *listWatch {
+func newListWatch(cfg SetConfig, check *serverCheck, r Resource, o WatchOptions) *listWatch {
 	id := WatchID{r.Kind, o.Namespace}
 	w := &listWatch{
-		id: id, check: check, scope: scope{client: cfg.Client, versions: v, resource: r, options: o},
+		id: id, check: check, scope: scope{client: cfg.Client, resource: r, options: o},
 		health: watchHealth{subject: cfg.Name + ": " + id.String(), log: cfg.Log, changed: o.Changed,
 			contact: cmp.Or(o.Contact, new(Contact))},
 	}

@@ -15,7 +15,6 @@ import (
 // changes gv and rest.
 type scope struct {
 	client   *Client
-	versions *versions // of all watches of the server
 	resource Resource
 	options  WatchOptions
 
@@ -25,7 +24,7 @@ type scope struct {
 
 // chooseVersion follows the best version that is served.
 func (s *scope) chooseVersion(ctx context.Context) error {
-	gv, err := s.versions.best(ctx, s.resource, s.options.Namespace)
+	gv, err := s.client.versions.best(ctx, s.resource, s.options.Namespace, answerAge)
 	if err != nil {
 		return err
 	}
@@ -39,7 +38,7 @@ func (s *scope) chooseVersion(ctx context.Context) error {
 
 // checkVersion fails if the best version has changed since the list.
 func (s *scope) checkVersion(ctx context.Context) error {
-	gv, err := s.versions.best(ctx, s.resource, s.options.Namespace)
+	gv, err := s.client.versions.best(ctx, s.resource, s.options.Namespace, answerAge)
 	if err == nil && gv != s.gv {
 		return fmt.Errorf("%w: %s", errMoved, gv)
 	}
@@ -73,7 +72,7 @@ func (s *scope) read(ctx context.Context, l *landmark, version uint64) (*foundOb
 		params["resourceVersion"] = strconv.FormatUint(version, 10)
 		params["resourceVersionMatch"] = string(metav1.ResourceVersionMatchExact)
 	}
-	gv, err := s.versions.best(ctx, s.resource, namespace)
+	gv, err := s.client.versions.best(ctx, s.resource, namespace, answerAge)
 	if err != nil {
 		return nil, 0, err
 	}

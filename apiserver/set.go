@@ -45,10 +45,9 @@ import (
 // A Set follows kinds of one API server. Add its watches first, then call Run once. The other methods may be called at
 // any time and from any goroutine.
 type Set struct {
-	cfg      SetConfig
-	check    *serverCheck
-	versions *versions
-	watches  []*listWatch
+	cfg     SetConfig
+	check   *serverCheck
+	watches []*listWatch
 
 	mu      sync.Mutex
 	running bool
@@ -62,7 +61,7 @@ func NewSet(cfg SetConfig) *Set {
 	if cfg.RolledBack == nil {
 		cfg.RolledBack = func() {}
 	}
-	return &Set{cfg: cfg, check: newServerCheck(cfg.Client, cfg.UID), versions: newVersions(cfg.Client)}
+	return &Set{cfg: cfg, check: newServerCheck(cfg.Client, cfg.UID)}
 }
 
 // Add makes an informer that lives as long as Run does. The caller may add handlers to it before Run and while it runs,
@@ -72,7 +71,7 @@ func (s *Set) Add(example runtime.Object, o WatchOptions) cache.SharedIndexInfor
 	if o.Transform == nil {
 		o.Transform = dropManagedFields
 	}
-	w := newListWatch(s.cfg, s.check, s.versions, ResourceOf(example), o)
+	w := newListWatch(s.cfg, s.check, ResourceOf(example), o)
 	o = withBarrier(s.cfg.Barrier, w.id.Kind, o)
 	informer := cache.NewSharedIndexInformer(w.source(), example, 0, o.Indexers)
 	w.listed.informer, w.follow = informer, informer.RunWithContext
@@ -88,7 +87,7 @@ func (s *Set) Add(example runtime.Object, o WatchOptions) cache.SharedIndexInfor
 // AddStore makes a watch that fills store. The store gets every object once it is known to come from the right server;
 // it may be a [ListReader], and have other methods that a reflector uses.
 func (s *Set) AddStore(r Resource, o WatchOptions, store cache.ReflectorStore) {
-	w := newListWatch(s.cfg, s.check, s.versions, r, o)
+	w := newListWatch(s.cfg, s.check, r, o)
 	w.reader, _ = store.(ListReader)
 	reflector := cache.NewReflectorWithOptions(w.source(), r.Example, store, cache.ReflectorOptions{
 		Name: w.id.String(), TypeDescription: r.Kind, Backoff: backoffTo(answeredPause),

@@ -3,7 +3,6 @@ package cache
 import (
 	"context"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -11,7 +10,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -24,7 +22,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
-	"sigs.k8s.io/yaml"
 
 	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/cache/index"
@@ -719,7 +716,7 @@ func TestLifeOfDefinitions(t *testing.T) {
 
 func TestLifeOfVersions(t *testing.T) {
 	tier.All(t)
-	cp := controlplane.StartT(t, controlplane.Options{CRDs: [][]byte{withoutVersion(t, "v1beta1")}})
+	cp := controlplane.StartT(t, controlplane.Options{CRDs: [][]byte{controlplane.Serving(controlplane.MCSCRDs()[0], "v1alpha1")}})
 	apply(t, cp, twoNamespaces, shopWeb)
 	t.Run("come and go", func(t *testing.T) { testVersions(t, cp) })
 	t.Run("closed discovery", func(t *testing.T) { testClosedDiscovery(t, cp) })
@@ -765,53 +762,23 @@ func testVersions(t *testing.T, cp *controlplane.ControlPlane) {
 	until.True(t, "v1beta1 is watched", at("v1beta1"))
 	apply(t, cp, bankPay)
 	r.awaitNames(t, "pay.bank web.shop")
-	must(t, cp.InstallCRDs(t.Context(), withoutVersion(t, "v1beta1")))
+	must(t, cp.InstallCRDs(t.Context(), controlplane.Serving(controlplane.MCSCRDs()[0], "v1alpha1")))
 	until.True(t, "v1alpha1 is watched again", at("v1alpha1"))
 	apply(t, cp, strings.Replace(shopWeb, "10.9.0.1", "10.9.0.3", 1))
 	until.True(t, "the new address", func() bool { return strings.Contains(show(r.State()), "10.9.0.3") })
 	if got := names(r.State()); got != "pay.bank web.shop" {
 		t.Errorf("got %q", got)
 	}
-	must(t, cp.InstallCRDs(t.Context(), withV1(t, "v1beta1", "v1alpha1")))
+	must(t, cp.InstallCRDs(t.Context(), controlplane.Serving(controlplane.MCSCRDs()[0], "v1", "v1beta1", "v1alpha1")))
 	until.True(t, "v1 is watched beside others", at("v1"))
 	apply(t, cp, strings.Replace(shopWeb, "10.9.0.1", "10.9.0.4", 1))
 	until.True(t, "the address by v1", func() bool { return strings.Contains(show(r.State()), "10.9.0.4") })
-	must(t, cp.InstallCRDs(t.Context(), withV1(t)))
+	must(t, cp.InstallCRDs(t.Context(), controlplane.Serving(controlplane.MCSCRDs()[0], "v1")))
 	apply(t, cp, strings.NewReplacer("v1alpha1", "v1", "10.9.0.1", "10.9.0.5").Replace(shopWeb))
 	until.True(t, "the address by v1 alone", func() bool { return strings.Contains(show(r.State()), "10.9.0.5") })
-	must(t, cp.InstallCRDs(t.Context(), withoutVersion(t, "v1beta1")))
+	must(t, cp.InstallCRDs(t.Context(), controlplane.Serving(controlplane.MCSCRDs()[0], "v1alpha1")))
 	until.True(t, "v1alpha1 is watched without v1", at("v1alpha1"))
 	remove(t, cp, strings.Replace(bankPay, "v1beta1", "v1alpha1", 1))
-}
-
-// withV1 is the definition of ServiceImport with a version v1 (enhancements#6400), which is v1beta1 by another name. Of
-// the other versions it serves these.
-func withV1(t *testing.T, served ...string) []byte {
-	t.Helper()
-	var crd struct {
-		APIVersion string         `json:"apiVersion"`
-		Kind       string         `json:"kind"`
-		Metadata   map[string]any `json:"metadata"`
-		Spec       map[string]any `json:"spec"`
-	}
-	must(t, yaml.Unmarshal(controlplane.MCSCRDs()[0], &crd))
-	all := crd.Spec["versions"].([]any)
-	for _, v := range all {
-		if version := v.(map[string]any); version["name"] == "v1beta1" {
-			v1 := maps.Clone(version)
-			v1["name"], v1["storage"] = "v1", false
-			all = append(all, v1)
-		}
-	}
-	for _, v := range all {
-		version := v.(map[string]any)
-		name := version["name"].(string)
-		version["served"] = name == "v1" || slices.Contains(served, name)
-	}
-	crd.Spec["versions"] = all
-	text, err := yaml.Marshal(crd)
-	must(t, err)
-	return text
 }
 
 func TestLifeRollback(t *testing.T) {
@@ -1068,17 +1035,6 @@ func TestLifeStress(t *testing.T) {
 	until.True(t, "synced", func() bool { return fresh.State().Ready })
 	until.True(t, "what there is, also without what was withheld",
 		func() bool { return show(r.State()) == show(fresh.State()) })
-}
-
-// withoutVersion is the definition of ServiceImport that does not serve the version.
-func withoutVersion(t *testing.T, version string) []byte {
-	t.Helper()
-	whole := string(controlplane.MCSCRDs()[0])
-	if strings.Count(whole, "served: true") != 2 || !strings.Contains(whole, "name: v1alpha1") {
-		t.Fatal("the definition has another shape")
-	}
-	at := strings.Index(whole, "name: "+version+"\n")
-	return []byte(whole[:at] + strings.Replace(whole[at:], "served: true", "served: false", 1))
 }
 
 // Before anything was served there is nothing to freeze: the zone must not stay without answers for it.

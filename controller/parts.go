@@ -264,8 +264,11 @@ func (p *parts) review(ctx context.Context) error {
 				p.requeue.all()
 			}
 		})
-		if p.membership.Changed() {
+		switch {
+		case p.membership.Changed():
 			return errIdentityChanged
+		case p.kinds.NoImports && p.member.ImportsUnknown() == "":
+			return errKindsChanged
 		}
 		return nil
 	})
@@ -295,5 +298,5 @@ func (p *parts) watchKinds(ctx context.Context) error {
 // kindsChanged reports whether the kinds are others than before. While a required kind is missing they are not.
 func kindsChanged(ctx context.Context, client *apiserver.Client, before member.Kinds) bool {
 	kinds, err := member.CheckKinds(ctx, client)
-	return err == nil && !kinds.Equal(before)
+	return err == nil && !kinds.NoImports && !kinds.Equal(before)
 }

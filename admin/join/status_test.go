@@ -289,7 +289,7 @@ func outdatedKind(t *testing.T, east *controlplane.ControlPlane, o status.Option
 	state := statusOf(t, nil, east.Config(), o)
 	wantProblem(
 		t, state,
-		"CRD serviceexports.multicluster.x-k8s.io does not serve v1beta1: update it to that of sigs.k8s.io/mcs-api v0.5 or later; "+
+		"CRD serviceexports.multicluster.x-k8s.io does not serve v1 or v1beta1: update it to that of sigs.k8s.io/mcs-api v0.5 or later; "+
 			"until then the controller waits and sends no heartbeat")
 	if text := strings.Join(state.Problems, "\n"); strings.Contains(text, "cannot reach") ||
 		strings.Contains(text, "NotReconciled") || state.Cluster.Exports.Total != 1 {

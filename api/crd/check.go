@@ -21,8 +21,8 @@ import (
 // without them (see [Without]).
 type Requirement struct {
 	Name     string
-	Versions []string // the preferred first
-	Manifest []byte   // our CRD, as YAML; it has all of the versions
+	Versions []string // the preferred first; all have the same fields
+	Manifest []byte   // our CRD, as YAML; it has at least one of the versions
 	needed   []string // paths of the fields that must be there, with all below them
 	source   string   // of a CRD that has all fields
 }
@@ -36,7 +36,7 @@ type Served struct {
 // MCS requires ServiceExport and ServiceImport.
 func MCS() []Requirement {
 	const source = "sigs.k8s.io/mcs-api v0.5 or later"
-	versions := []string{mcsv1beta1.GroupVersion.Version}
+	versions := []string{"v1", "v1beta1"}
 	return []Requirement{
 		{
 			Name: mcsv1beta1.ServiceExportFullName, Versions: versions, Manifest: mcscrd.ServiceExportCRD, source: source,
@@ -73,7 +73,7 @@ func (r Requirement) Check(existing *unstructured.Unstructured) (Served, error) 
 		}
 		s := Served{Version: version}
 		var missing []string
-		for _, field := range missingFields(r.schema(version), have, "") {
+		for _, field := range missingFields(r.schema(), have, "") {
 			if slices.ContainsFunc(r.needed, func(n string) bool { return isBelow(n, field) || isBelow(field, n) }) {
 				missing = append(missing, field)
 			} else {
@@ -108,17 +108,18 @@ func isBelow(path, field string) bool {
 	return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
 }
 
-// schema returns our schema of a version.
-func (r Requirement) schema(version string) map[string]any {
+// schema returns our schema.
+func (r Requirement) schema() map[string]any {
 	var ours map[string]any
 	if err := yaml.Unmarshal(r.Manifest, &ours); err != nil {
 		panic("crd: every embedded manifest is valid: " + err.Error())
 	}
-	schema, served := servedSchema(ours, version)
-	if !served {
-		panic("crd: the manifest of " + r.Name + " serves every required version")
+	for _, version := range r.Versions {
+		if schema, served := servedSchema(ours, version); served {
+			return schema
+		}
 	}
-	return schema
+	panic("crd: the manifest of " + r.Name + " serves no required version")
 }
 
 // servedSchema returns the schema of a version, and whether the version is served.

@@ -68,7 +68,12 @@ func TestCheck(t *testing.T) {
 		{name: "ours: property", require: properties, change: func(map[string]any) {}, version: "v1beta1"},
 		{name: "older version of the property", require: properties, change: notServed("v1beta1"), version: "v1alpha1"},
 		{name: "no v1beta1", require: imports, change: notServed("v1beta1"),
-			want: "does not serve v1beta1: update it to that of sigs.k8s.io/mcs-api v0.5 or later"},
+			want: "does not serve v1 or v1beta1: update it to that of sigs.k8s.io/mcs-api v0.5 or later"},
+		{name: "v1", require: imports, change: func(v map[string]any) {
+			if v["name"] == "v1beta1" {
+				v["name"] = "v1"
+			}
+		}, version: "v1"},
 		{name: "no version of the property", require: properties, change: func(v map[string]any) { v["served"] = false },
 			want: "does not serve v1beta1 or v1alpha1: update it to that of sigs.k8s.io/about-api"},
 		{name: "no schema", require: exports, change: func(v map[string]any) { delete(v, "schema") }, version: "v1beta1",

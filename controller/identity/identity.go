@@ -18,9 +18,11 @@ import (
 	"context"
 	"fmt"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/clusterset-dns/clusterset/api/about"
+	"github.com/clusterset-dns/clusterset/api/about/v1beta1"
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/controller/member"
 )
@@ -81,7 +83,8 @@ func SetClusterID(ctx context.Context, c *member.Cluster, want string) (created 
 		}
 		return false, nil
 	}
-	p := c.NewProperty(about.ClusterIDName, want)
+	p := &v1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: about.ClusterIDName},
+		Spec: v1beta1.ClusterPropertySpec{Value: want}}
 	if err := c.Client().Create(ctx, p); err != nil {
 		return false, err
 	}

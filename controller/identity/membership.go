@@ -256,6 +256,8 @@ func (m *Membership) notSynced() string {
 	case !m.Member.Synced():
 		return "this cluster: " + m.Member.Waiting()
 	case m.Status().ClusterID == "":
+	case m.Member.ImportsUnknown() != "":
+		return m.Member.ImportsUnknown()
 	case m.Identity.Digest == "":
 		return "broker: its kubeconfig cannot be used"
 	case !m.Broker.Synced():

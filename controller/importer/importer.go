@@ -236,7 +236,7 @@ func (i *Importer) ignored(namespace, detail string) {
 
 // synced reports whether the caches of both API servers are complete. Nothing is removed before.
 func (i *Importer) synced() bool {
-	return i.cfg.Member.Synced() && i.cfg.Broker.Synced()
+	return i.cfg.Member.Synced() && i.cfg.Member.ImportsUnknown() == "" && i.cfg.Broker.Synced()
 }
 
 // withdraw removes the import in a cluster that is not a member: slices, derived Service and import, in this order.

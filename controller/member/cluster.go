@@ -42,7 +42,6 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset/api/about"
-	aboutv1alpha1 "github.com/clusterset-dns/clusterset/api/about/v1alpha1"
 	aboutv1beta1 "github.com/clusterset-dns/clusterset/api/about/v1beta1"
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/logging"
@@ -73,17 +72,16 @@ type Config struct {
 // A write goes through [Cluster.Client]. The writer then reports the answer by [Cluster.Wrote] or [Cluster.Deleted], so
 // that the next read sees it even if the watch is late; a write that is not seen would be repeated.
 type Cluster struct {
-	client     *apiserver.Client
-	set        *apiserver.Set
-	cidrs      []netip.Prefix
-	aboutAlpha bool
+	client *apiserver.Client
+	set    *apiserver.Set
+	cidrs  []netip.Prefix
 
 	namespaces   *apiserver.Overlay[*corev1.Namespace]
 	services     *apiserver.Overlay[*corev1.Service]
 	exports      *apiserver.Overlay[*mcsv1beta1.ServiceExport]
 	imports      *apiserver.Overlay[*mcsv1beta1.ServiceImport]
 	slices       *apiserver.Overlay[*discoveryv1.EndpointSlice]
-	properties   *apiserver.Overlay[apiserver.Object]          // of the served version
+	properties   *apiserver.Overlay[*aboutv1beta1.ClusterProperty]
 	serviceCIDRs *apiserver.Overlay[*networkingv1.ServiceCIDR] // nil if the kind is not served
 	former       *keptExports
 	keptProps    *keptProperties
@@ -125,7 +123,7 @@ func New(cfg Config) (*Cluster, error) {
 		return nil, fmt.Errorf("member: %w", err)
 	}
 	c := &Cluster{
-		client: client, cidrs: cfg.ServiceCIDRs, aboutAlpha: cfg.Kinds.AboutAlpha, followed: make(map[reflect.Type]followed),
+		client: client, cidrs: cfg.ServiceCIDRs, followed: make(map[reflect.Type]followed),
 		rejected: cfg.Rejected, barrier: cfg.Barrier, former: newKeptExports(cfg.Log),
 		keptProps: newKeptProperties(),
 	}
@@ -145,12 +143,8 @@ func New(cfg Config) (*Cluster, error) {
 		indexAddress: index(addressKeys)})
 	c.slices = follow(c, &discoveryv1.EndpointSlice{},
 		cache.Indexers{indexSource: index(sourceKeys), indexImported: index(importedKeys)})
-	var property apiserver.Object = &aboutv1beta1.ClusterProperty{}
-	if cfg.Kinds.AboutAlpha {
-		property = &aboutv1alpha1.ClusterProperty{}
-	}
-	c.properties = follow(c, property, nil)
-	if _, err := c.kindOf(property).informer.AddEventHandler(c.keptProps.handler()); err != nil {
+	c.properties = follow(c, &aboutv1beta1.ClusterProperty{}, nil)
+	if _, err := c.kindOf(&aboutv1beta1.ClusterProperty{}).informer.AddEventHandler(c.keptProps.handler()); err != nil {
 		return nil, fmt.Errorf("member: handler of ClusterProperty: %w", err)
 	}
 	if cfg.Kinds.ServiceCIDRs {
@@ -202,14 +196,14 @@ func (c *Cluster) Run(ctx context.Context) error {
 // Close ends the connections. Run must have returned.
 func (c *Cluster) Close() { c.client.Close() }
 
-// Synced reports whether every kind was listed once. It does not wait for ServiceExports where they are absent: see
-// [Cluster.ExportGoesOn].
+// Synced reports whether every kind was listed once. It does not wait for ServiceExports and ServiceImports where they
+// are absent: see [Cluster.ExportGoesOn] and [Cluster.ImportsUnknown].
 func (c *Cluster) Synced() bool {
 	if c.synced.Load() {
 		return true
 	}
 	for _, f := range c.followed {
-		if !f.informer.HasSynced() && (f.kind != kindExport || c.ExportsAbsent() == "") {
+		if !f.informer.HasSynced() && (f.kind != kindExport && f.kind != kindImport || !c.absent(f.kind)) {
 			return false
 		}
 	}
@@ -227,11 +221,25 @@ func (c *Cluster) Waiting() string {
 
 // ExportsAbsent returns the reason why ServiceExports are not served, or "".
 func (c *Cluster) ExportsAbsent() string {
-	if !slices.Contains(c.set.Absent(), kindExport) {
+	if !c.absent(kindExport) {
 		return ""
 	}
-	return "this cluster does not have ServiceExport at v1beta1: what it exported before goes on; install its CRD, then the exports again"
+	return "this cluster does not have ServiceExport at v1 or v1beta1: what it exported before goes on; install its CRD, then the exports again"
 }
+
+// ImportsUnknown returns the reason why ServiceImports are not known, or "". Imports stay as they are meanwhile.
+func (c *Cluster) ImportsUnknown() string {
+	switch {
+	case c.absent(kindImport):
+		return "this cluster does not have ServiceImport at v1 or v1beta1: install its CRD"
+	case !c.kindOf(&mcsv1beta1.ServiceImport{}).informer.HasSynced():
+		return "ServiceImports of this cluster are not listed yet"
+	}
+	return ""
+}
+
+// absent reports whether a kind is not served in a version that the controller knows.
+func (c *Cluster) absent(kind string) bool { return slices.Contains(c.set.Absent(), kind) }
 
 // UnreadableRetry is the time until a service with an object that does not decode is reconciled again: no event follows
 // when the object is deleted.
@@ -373,7 +381,7 @@ func (c *Cluster) ImportedSlices(svc types.NamespacedName) []*discoveryv1.Endpoi
 
 // Property returns the ClusterProperty, nil if it does not exist.
 func (c *Cluster) Property(name string) *aboutv1beta1.ClusterProperty {
-	return asBeta(found(c.properties.Get(name)))
+	return found(c.properties.Get(name))
 }
 
 // clusterID returns the value of the ClusterProperty with the cluster id, or "".
@@ -395,33 +403,9 @@ func (c *Cluster) UnreadableProperties() (names []string) {
 // Properties returns all ClusterProperties, sorted by name, also those that are gone and count still: see
 // [keptProperties].
 func (c *Cluster) Properties() []*aboutv1beta1.ClusterProperty {
-	var all []*aboutv1beta1.ClusterProperty
-	for _, o := range c.keptProps.orFormer(c.properties.List) {
-		all = append(all, asBeta(o))
-	}
+	all := slices.Collect(maps.Values(c.keptProps.orFormer(c.properties.List)))
 	slices.SortFunc(all, func(a, b *aboutv1beta1.ClusterProperty) int { return cmp.Compare(a.Name, b.Name) })
 	return all
-}
-
-// asBeta returns a ClusterProperty of any version as v1beta1, nil for nil.
-func asBeta(o apiserver.Object) *aboutv1beta1.ClusterProperty {
-	switch p := o.(type) {
-	case *aboutv1beta1.ClusterProperty:
-		return p
-	case *aboutv1alpha1.ClusterProperty:
-		return &aboutv1beta1.ClusterProperty{ObjectMeta: p.ObjectMeta,
-			Spec: aboutv1beta1.ClusterPropertySpec{Value: p.Spec.Value}}
-	}
-	return nil
-}
-
-// NewProperty returns a ClusterProperty of the served version.
-func (c *Cluster) NewProperty(name, value string) apiserver.Object {
-	meta := metav1.ObjectMeta{Name: name}
-	if c.aboutAlpha {
-		return &aboutv1alpha1.ClusterProperty{ObjectMeta: meta, Spec: aboutv1alpha1.ClusterPropertySpec{Value: value}}
-	}
-	return &aboutv1beta1.ClusterProperty{ObjectMeta: meta, Spec: aboutv1beta1.ClusterPropertySpec{Value: value}}
 }
 
 // Exports returns the keys of all that [Cluster.Export] returns, sorted.

@@ -11,7 +11,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	aboutv1alpha1 "github.com/clusterset-dns/clusterset/api/about/v1alpha1"
 	aboutv1beta1 "github.com/clusterset-dns/clusterset/api/about/v1beta1"
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/apiserver"
@@ -99,7 +98,7 @@ func (c *Cluster) affected(a *Affected, o apiserver.Object) {
 	switch o := o.(type) {
 	case *corev1.Namespace:
 		a.Namespace = o.Name
-	case *networkingv1.ServiceCIDR, *aboutv1beta1.ClusterProperty, *aboutv1alpha1.ClusterProperty:
+	case *networkingv1.ServiceCIDR, *aboutv1beta1.ClusterProperty:
 		a.All = true
 	case *corev1.Service:
 		if svc, derived := c.importOf(o); derived {

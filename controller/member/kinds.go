@@ -14,15 +14,15 @@ import (
 
 // Kinds are the kinds of an API server that differ between versions of Kubernetes and of the about API.
 type Kinds struct {
-	AboutAlpha   bool // ClusterProperty is served at v1alpha1 only
 	ServiceCIDRs bool // ServiceCIDR is served
+	NoImports    bool // ServiceImport is not served
 
 	ImportLacks []string // the fields of ServiceImport that its CRD lacks: they cannot be written
 	Warnings    []string // what other fields of ours the CRDs lack, for people
 }
 
 // CheckKinds returns what the member's API server serves (docs/spec/controller.md 5.3). The error names the CRD to
-// install or update, or the request that failed. ServiceExport may be missing.
+// install or update, or the request that failed. ServiceExport and ServiceImport may be missing.
 func CheckKinds(ctx context.Context, client *apiserver.Client) (Kinds, error) {
 	var kinds Kinds
 	for _, r := range append(crd.MCS(), crd.Properties()) {
@@ -39,17 +39,17 @@ func CheckKinds(ctx context.Context, client *apiserver.Client) (Kinds, error) {
 				kinds.Warnings = append(kinds.Warnings, err.Error())
 			}
 			continue
+		case r.Name == mcsv1beta1.ServiceImportFullName && served.Version == "":
+			kinds.NoImports = true // see [Cluster.ImportsUnknown]
+			continue
 		case err != nil:
 			return Kinds{}, err
 		}
 		if w := r.Warning(served); w != "" {
 			kinds.Warnings = append(kinds.Warnings, w)
 		}
-		switch r.Name {
-		case mcsv1beta1.ServiceImportFullName:
+		if r.Name == mcsv1beta1.ServiceImportFullName {
 			kinds.ImportLacks = served.Lacks
-		case crd.Properties().Name:
-			kinds.AboutAlpha = served.Version == "v1alpha1"
 		}
 	}
 	var err error

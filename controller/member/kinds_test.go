@@ -66,21 +66,20 @@ func TestCheckKinds(t *testing.T) {
 		name    string
 		install []byte
 		want    []string // in the error; empty: all is well
-		alpha   bool
+		unknown bool     // ServiceImport is
 		warning string
 		lacks   []string // of a ServiceImport
 	}{
-		{name: "nothing", want: []string{"serviceimports", "not there", "v0.5"}},
-		{name: "only v1alpha1", install: edited(t, mcscrd.ServiceImportCRD, notServed("v1beta1")),
-			want: []string{"serviceimports", "does not serve v1beta1", "v0.5"}},
+		{name: "nothing", want: []string{"clusterproperties", "not there"}},
 		{name: "old import", install: edited(t, mcscrd.ServiceImportCRD, lacking("spec", "ips")),
 			want: []string{"serviceimports", "has no field spec.ips", "v0.5"}},
 		{name: "import", install: mcscrd.ServiceImportCRD, want: []string{"clusterproperties", "not there"}},
-		{name: "old about", install: edited(t, crd.ClusterProperties, notServed("v1beta1")), alpha: true},
+		{name: "old about", install: edited(t, crd.ClusterProperties, notServed("v1beta1"))},
 		{name: "older import", install: edited(t, mcscrd.ServiceImportCRD, lacking("status", "endpointSliceObjects")),
-			alpha: true,
 			lacks: []string{"status.endpointSliceObjects"}},
-		{name: "import again", install: mcscrd.ServiceImportCRD, alpha: true},
+		{name: "import at v1", install: controlplane.Serving(mcscrd.ServiceImportCRD, "v1")},
+		{name: "import at unknown version", install: controlplane.Serving(mcscrd.ServiceImportCRD, "v2"), unknown: true},
+		{name: "import again", install: mcscrd.ServiceImportCRD},
 		{name: "all but exports", install: crd.ClusterProperties},
 		{name: "old export", install: edited(t, mcscrd.ServiceExportCRD, lacking("status")),
 			warning: "has no field status at v1beta1"},
@@ -93,9 +92,9 @@ func TestCheckKinds(t *testing.T) {
 		}
 		has, err := CheckKinds(t.Context(), client)
 		if len(step.want) == 0 {
-			if err != nil || has.AboutAlpha != step.alpha || !has.ServiceCIDRs || !slices.Equal(has.ImportLacks, step.lacks) {
-				t.Errorf("%s: %+v, %v; want v1alpha1 of ClusterProperty %t, ServiceCIDRs, and that ServiceImport lacks %q",
-					step.name, has, err, step.alpha, step.lacks)
+			if err != nil || has.NoImports != step.unknown || !has.ServiceCIDRs || !slices.Equal(has.ImportLacks, step.lacks) {
+				t.Errorf("%s: %+v, %v; want an unknown ServiceImport %t, ServiceCIDRs, and that ServiceImport lacks %q",
+					step.name, has, err, step.unknown, step.lacks)
 			}
 			text := strings.Join(append(step.lacks, step.warning), "")
 			if warned := strings.Join(has.Warnings, "\n"); (warned == "") != (text == "") || !strings.Contains(warned, text) {

@@ -7,7 +7,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/clusterset-dns/clusterset/api/about"
-	"github.com/clusterset-dns/clusterset/apiserver"
+	aboutv1beta1 "github.com/clusterset-dns/clusterset/api/about/v1beta1"
 )
 
 // endProperty is how long the watch must be healthy after the last deletion of a ClusterProperty before one that is
@@ -28,33 +28,33 @@ const endProperty = 3 * time.Second
 // the methods.
 type keptProperties struct {
 	mu      sync.Mutex
-	byName  map[string]apiserver.Object
+	byName  map[string]*aboutv1beta1.ClusterProperty
 	gone    map[string]bool
 	last    time.Time // when one was deleted, or release last found the watch unhealthy
 	changed func()
 }
 
 func newKeptProperties() *keptProperties {
-	return &keptProperties{byName: make(map[string]apiserver.Object), gone: make(map[string]bool), changed: func() {}}
+	return &keptProperties{byName: make(map[string]*aboutv1beta1.ClusterProperty), gone: make(map[string]bool), changed: func() {}}
 }
 
 // handler returns what an informer calls, one event after the other.
 func (k *keptProperties) handler() cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(o any) { k.put(o.(apiserver.Object)) },
-		UpdateFunc: func(_, o any) { k.put(o.(apiserver.Object)) },
+		AddFunc:    func(o any) { k.put(o.(*aboutv1beta1.ClusterProperty)) },
+		UpdateFunc: func(_, o any) { k.put(o.(*aboutv1beta1.ClusterProperty)) },
 		DeleteFunc: func(o any) {
 			if last, ok := o.(cache.DeletedFinalStateUnknown); ok {
 				o = last.Obj
 			}
-			if before, ok := o.(apiserver.Object); ok {
+			if before, ok := o.(*aboutv1beta1.ClusterProperty); ok {
 				k.end(before.GetName(), time.Now())
 			}
 		},
 	}
 }
 
-func (k *keptProperties) put(o apiserver.Object) {
+func (k *keptProperties) put(o *aboutv1beta1.ClusterProperty) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.byName[o.GetName()] = o
@@ -103,8 +103,8 @@ func (k *keptProperties) handle(changed func()) {
 
 // orFormer returns those that the informer has and the kept ones, by name. The kept ones are read first, as in
 // [keptExports.orFormer].
-func (k *keptProperties) orFormer(informer func() []apiserver.Object) map[string]apiserver.Object {
-	all := make(map[string]apiserver.Object)
+func (k *keptProperties) orFormer(informer func() []*aboutv1beta1.ClusterProperty) map[string]*aboutv1beta1.ClusterProperty {
+	all := make(map[string]*aboutv1beta1.ClusterProperty)
 	k.mu.Lock()
 	for name, o := range k.byName {
 		all[name] = o

@@ -10,7 +10,6 @@ import (
 
 	"github.com/clusterset-dns/clusterset/api/about"
 	aboutv1beta1 "github.com/clusterset-dns/clusterset/api/about/v1beta1"
-	"github.com/clusterset-dns/clusterset/apiserver"
 )
 
 // A ClusterProperty that is gone counts until the watch was healthy for a while since the last deletion, and it is
@@ -53,7 +52,7 @@ func TestKeptProperties(t *testing.T) {
 			k.release(at(step.at), step.healthy, func(name string) bool { return exists[name] })
 		}
 		var got []string
-		for name := range k.orFormer(func() []apiserver.Object { return nil }) {
+		for name := range k.orFormer(func() []*aboutv1beta1.ClusterProperty { return nil }) {
 			got = append(got, name)
 		}
 		slices.Sort(got)

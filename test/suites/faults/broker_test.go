@@ -14,12 +14,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/clientcmd"
 	mcscrd "sigs.k8s.io/mcs-api/config/crd"
-	"sigs.k8s.io/yaml"
 
 	"github.com/clusterset-dns/clusterset/admin/join"
 	"github.com/clusterset-dns/clusterset/admin/status"
@@ -709,7 +707,7 @@ func TestStartWithoutExportKind(t *testing.T) {
 		spoil func(t *testing.T)
 	}{
 		{"deleted", func(t *testing.T) { deleteCRD(t, east, mcscrd.ServiceExportCRD) }},
-		{"unknown", func(t *testing.T) { serveUnknownExports(t, east) }},
+		{"unknown", func(t *testing.T) { serveUnknown(t, east) }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			ns := "start-" + tt.name
@@ -746,31 +744,15 @@ func TestStartWithoutExportKind(t *testing.T) {
 	}
 }
 
-// serveUnknownExports has a member serve ServiceExports at v1 alone until the end of the test at the latest.
-func serveUnknownExports(t *testing.T, m *testclusterset.Member) {
+// serveUnknown has a member serve ServiceExports at v2 alone until the end of the test at the latest.
+func serveUnknown(t *testing.T, m *testclusterset.Member) {
 	t.Helper()
-	var definition unstructured.Unstructured
-	if err := yaml.Unmarshal(mcscrd.ServiceExportCRD, &definition.Object); err != nil {
-		t.Fatal(err)
-	}
-	spec := definition.Object["spec"].(map[string]any)
-	versions := spec["versions"].([]any)
-	for _, v := range versions {
-		v.(map[string]any)["served"] = false
-	}
-	other := runtime.DeepCopyJSON(versions[0].(map[string]any))
-	other["name"], other["served"], other["storage"] = "v1", true, false
-	spec["versions"] = append(versions, other)
-	manifest, err := yaml.Marshal(definition.Object)
-	if err != nil {
-		t.Fatal(err)
-	}
 	t.Cleanup(func() {
 		if err := m.InstallCRDs(context.WithoutCancel(t.Context()), mcscrd.ServiceExportCRD); err != nil {
 			t.Error(err)
 		}
 	})
-	if err := m.InstallCRDs(t.Context(), manifest); err != nil {
+	if err := m.InstallCRDs(t.Context(), controlplane.Serving(mcscrd.ServiceExportCRD, "v2")); err != nil {
 		t.Fatal(err)
 	}
 }
