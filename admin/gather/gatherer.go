@@ -170,24 +170,20 @@ func (g *gatherer) readObjects(ctx context.Context, x gathering) {
 	if x.namespace != "" {
 		what += " in namespace " + x.namespace
 	}
-	var err error
-	for _, v := range x.versions {
-		var all []*unstructured.Unstructured
-		o := metav1.ListOptions{LabelSelector: x.selector}
-		err = g.Each(ctx, resource.WithVersion(v), x.namespace, o, func(o *unstructured.Unstructured) {
-			if x.keep == nil || x.keep(g.exported, o) {
-				all = append(all, o)
-			}
+	all, err := read.Served(resource.WithVersion(x.version),
+		func(r schema.GroupVersionResource) (all []*unstructured.Unstructured, err error) {
+			o := metav1.ListOptions{LabelSelector: x.selector}
+			err = g.Each(ctx, r, x.namespace, o, func(o *unstructured.Unstructured) {
+				if x.keep == nil || x.keep(g.exported, o) {
+					all = append(all, o)
+				}
+			})
+			return all, err
 		})
-		if err == nil {
-			g.addObjects(resource, x, all)
-			return
-		}
-		if !apierrors.IsNotFound(err) {
-			break
-		}
-	}
-	if !x.optional || !apierrors.IsNotFound(err) {
+	switch {
+	case err == nil:
+		g.addObjects(resource, x, all)
+	case !x.optional || !apierrors.IsNotFound(err):
 		g.addMissing(what, err)
 	}
 }

@@ -24,8 +24,8 @@ type exportedServices map[types.NamespacedName]bool
 // A gathering is a list of objects that "clusterset gather" reads.
 type gathering struct {
 	group, resource string
-	versions        []string // the first that the API server has
-	namespace       string   // "" for all, or for a resource without namespaces
+	version         string // or else the first of v1, v1beta1, v1alpha1 that the API server has
+	namespace       string // "" for all, or for a resource without namespaces
 	selector        string
 	keep            func(exportedServices, *unstructured.Unstructured) bool // nil keeps all
 	optional        bool                                                    // only some kinds of clusters have it
@@ -53,55 +53,53 @@ func gatherings(role read.Role, controller, dns string) []gathering {
 		{"policy", "poddisruptionbudgets"},
 	} {
 		for _, resource := range x[1:] {
-			all = append(all, gathering{group: x[0], resource: resource, versions: v1, namespace: controller})
+			all = append(all, gathering{group: x[0], resource: resource, version: "v1", namespace: controller})
 		}
 	}
 	return all
 }
 
-var v1 = []string{"v1"}
-
 // dnsPods selects the usual DNS servers of a cluster, in their namespace.
 const dnsPods = "k8s-app in (kube-dns, node-local-dns, coredns)"
 
 var memberGatherings = []gathering{
-	{group: mcsv1beta1.GroupName, resource: "serviceexports", versions: []string{"v1beta1", "v1alpha1"}},
-	{resource: "services", versions: v1, keep: isExportedOrOurs},
-	{group: about.GroupName, resource: "clusterproperties", versions: []string{"v1beta1", "v1alpha1"}},
-	{resource: "nodes", versions: v1},
-	{group: "networking.k8s.io", resource: "servicecidrs", versions: []string{"v1", "v1beta1"}, optional: true},
-	{group: read.OpenShiftDNS.Group, resource: "dnses", versions: v1, optional: true},
+	{group: mcsv1beta1.GroupName, resource: "serviceexports", version: "v1beta1"},
+	{resource: "services", version: "v1", keep: isExportedOrOurs},
+	{group: about.GroupName, resource: "clusterproperties", version: "v1beta1"},
+	{resource: "nodes", version: "v1"},
+	{group: "networking.k8s.io", resource: "servicecidrs", version: "v1", optional: true},
+	{group: read.OpenShiftDNS.Group, resource: "dnses", version: "v1", optional: true},
 }
 
 // dnsGatherings are read in the namespace of the cluster's DNS server.
 var dnsGatherings = []gathering{
-	{group: "apps", resource: "deployments", versions: v1, selector: dnsPods},
-	{group: "apps", resource: "daemonsets", versions: v1, selector: dnsPods},
-	{resource: "configmaps", versions: v1, keep: isDNSConfig},
-	{resource: "services", versions: v1, keep: isDNSService},
-	{resource: "pods", versions: v1, selector: dnsPods},
+	{group: "apps", resource: "deployments", version: "v1", selector: dnsPods},
+	{group: "apps", resource: "daemonsets", version: "v1", selector: dnsPods},
+	{resource: "configmaps", version: "v1", keep: isDNSConfig},
+	{resource: "services", version: "v1", keep: isDNSService},
+	{resource: "pods", version: "v1", selector: dnsPods},
 }
 
 var brokerGatherings = []gathering{
-	{group: broker.GroupName, resource: "members", versions: []string{"v1alpha1"}},
-	{group: broker.GroupName, resource: "exportedservices", versions: []string{"v1alpha1"}},
-	{group: broker.GroupName, resource: "inventories", versions: []string{"v1alpha1"}},
-	{group: coordinationv1.GroupName, resource: "leases", versions: v1, keep: isHeartbeat},
-	{resource: "resourcequotas", versions: v1, keep: isOurs},
-	{group: flowcontrolv1.GroupName, resource: "flowschemas", versions: v1, keep: isNamedAfterUs},
-	{group: flowcontrolv1.GroupName, resource: "prioritylevelconfigurations", versions: v1, keep: isNamedAfterUs},
+	{group: broker.GroupName, resource: "members", version: "v1alpha1"},
+	{group: broker.GroupName, resource: "exportedservices", version: "v1alpha1"},
+	{group: broker.GroupName, resource: "inventories", version: "v1alpha1"},
+	{group: coordinationv1.GroupName, resource: "leases", version: "v1", keep: isHeartbeat},
+	{resource: "resourcequotas", version: "v1", keep: isOurs},
+	{group: flowcontrolv1.GroupName, resource: "flowschemas", version: "v1", keep: isNamedAfterUs},
+	{group: flowcontrolv1.GroupName, resource: "prioritylevelconfigurations", version: "v1", keep: isNamedAfterUs},
 }
 
 // bothGatherings are the objects that members and brokers have.
 var bothGatherings = []gathering{
-	{resource: "namespaces", versions: v1},
-	{group: mcsv1beta1.GroupName, resource: "serviceimports", versions: []string{"v1beta1", "v1alpha1"}, optional: true},
-	{group: discoveryv1.GroupName, resource: "endpointslices", versions: v1, keep: isSliceOfExportOrImport},
-	{group: "apiextensions.k8s.io", resource: "customresourcedefinitions", versions: v1, keep: isUsedCRD},
-	{group: admissionv1.GroupName, resource: "validatingadmissionpolicies", versions: v1, keep: isNamedAfterUs},
-	{group: admissionv1.GroupName, resource: "validatingadmissionpolicybindings", versions: v1, keep: isNamedAfterUs},
-	{group: rbacv1.GroupName, resource: "clusterroles", versions: v1, keep: isNamedAfterUs},
-	{group: rbacv1.GroupName, resource: "clusterrolebindings", versions: v1, keep: isNamedAfterUs},
+	{resource: "namespaces", version: "v1"},
+	{group: mcsv1beta1.GroupName, resource: "serviceimports", version: "v1beta1", optional: true},
+	{group: discoveryv1.GroupName, resource: "endpointslices", version: "v1", keep: isSliceOfExportOrImport},
+	{group: "apiextensions.k8s.io", resource: "customresourcedefinitions", version: "v1", keep: isUsedCRD},
+	{group: admissionv1.GroupName, resource: "validatingadmissionpolicies", version: "v1", keep: isNamedAfterUs},
+	{group: admissionv1.GroupName, resource: "validatingadmissionpolicybindings", version: "v1", keep: isNamedAfterUs},
+	{group: rbacv1.GroupName, resource: "clusterroles", version: "v1", keep: isNamedAfterUs},
+	{group: rbacv1.GroupName, resource: "clusterrolebindings", version: "v1", keep: isNamedAfterUs},
 }
 
 func isNamedAfterUs(_ exportedServices, o *unstructured.Unstructured) bool {

@@ -121,15 +121,18 @@ func (c *Cluster) addSkipped(o *unstructured.Unstructured, err error) {
 		logging.Line(err)))
 }
 
-// ListObjects returns the objects of a resource in a namespace or, without one, in all; nil if the server does not have
-// the resource.
+// ListObjects returns the objects of a resource in a namespace or, without one, in all, in the version that the server
+// has; nil if it has none.
 func (c *Cluster) ListObjects(ctx context.Context, from schema.GroupVersionResource,
 	namespace, selector string) ([]*unstructured.Unstructured, error) {
-	pages := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		return c.Client.Resource(from).Namespace(namespace).List(ctx, o)
-	})
 	var all []*unstructured.Unstructured
-	found, _, err := pages.List(ctx, metav1.ListOptions{LabelSelector: selector})
+	found, err := Served(from, func(r schema.GroupVersionResource) (runtime.Object, error) {
+		pages := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			return c.Client.Resource(r).Namespace(namespace).List(ctx, o)
+		})
+		found, _, err := pages.List(ctx, metav1.ListOptions{LabelSelector: selector})
+		return found, err
+	})
 	if err == nil {
 		err = meta.EachListItem(found, func(o runtime.Object) error {
 			all = append(all, unstructuredOf(o))

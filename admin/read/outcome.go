@@ -25,7 +25,7 @@ func Unread[T any](c *Cluster, err error, verb string, of schema.GroupVersionRes
 		what += " in namespace " + namespace
 	}
 	switch class := apiserver.Classify(err); {
-	case class == apiserver.Absent && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse):
+	case isNoKind(err):
 		return cause.Read[T]{State: cause.NotInstalled,
 			Why: "the API server does not have " + of.GroupResource().String()}
 	case class == apiserver.Absent:
@@ -46,22 +46,14 @@ func Unread[T any](c *Cluster, err error, verb string, of schema.GroupVersionRes
 	return cause.Read[T]{State: cause.Unreachable, Why: fmt.Sprintf("%s %s: %s", verb, what, why)}
 }
 
-// Get returns an object as the API server has it.
+// Get returns an object in the version that the API server has.
 func (c *Cluster) Get(ctx context.Context, of schema.GroupVersionResource, namespace,
 	name string) (*unstructured.Unstructured, error) {
 	ctx, cancel := c.requestContext(ctx)
 	defer cancel()
-	return c.Client.Resource(of).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
-}
-
-// getServed is Get in the version that the API server has: that of the resource, or v1alpha1.
-func (c *Cluster) getServed(ctx context.Context, of schema.GroupVersionResource, namespace,
-	name string) (*unstructured.Unstructured, error) {
-	found, err := c.Get(ctx, of, namespace, name)
-	if err != nil && Unread[any](c, err, "", of, "").State == cause.NotInstalled {
-		return c.Get(ctx, of.GroupResource().WithVersion("v1alpha1"), namespace, name)
-	}
-	return found, err
+	return Served(of, func(r schema.GroupVersionResource) (*unstructured.Unstructured, error) {
+		return c.Client.Resource(r).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
+	})
 }
 
 // One reads one object and turns it into a T.

@@ -64,9 +64,9 @@ func pointers[T any](list []T) []*T {
 	return all
 }
 
-// Property reads a ClusterProperty in the version that the API server has.
+// Property reads a ClusterProperty.
 func (c *Cluster) Property(ctx context.Context, name string) cause.Read[cause.Property] {
-	found, err := c.getServed(ctx, clusterProperty, "", name)
+	found, err := c.Get(ctx, clusterProperty, "", name)
 	if err != nil {
 		return Unread[cause.Property](c, err, "get", clusterProperty, "")
 	}
@@ -74,9 +74,9 @@ func (c *Cluster) Property(ctx context.Context, name string) cause.Read[cause.Pr
 	return cause.Read[cause.Property]{State: cause.Present, Value: p}
 }
 
-// Import reads a ServiceImport in the version that the API server has.
+// Import reads a ServiceImport.
 func (c *Cluster) Import(ctx context.Context, t cause.Target) cause.Read[cause.Import] {
-	found, err := c.getServed(ctx, ServiceImports, t.Namespace, t.Service)
+	found, err := c.Get(ctx, ServiceImports, t.Namespace, t.Service)
 	if err != nil {
 		return Unread[cause.Import](c, err, "get", ServiceImports, t.Namespace)
 	}

@@ -16,6 +16,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset/admin/explain"
@@ -33,8 +35,10 @@ func (v *verifier) exportServices(ctx context.Context) error {
 	v.progress("exporting Services in each member")
 	return v.forEachMember(func(m *verifiedMember) error {
 		for _, kind := range kinds {
-			o := read.Object(mcsv1beta1.SchemeGroupVersion.WithKind("ServiceExport"), v.namespace, m.serviceName(kind))
-			_, err := m.Client.Resource(read.ServiceExports).Namespace(v.namespace).Create(ctx, o, createOptions)
+			_, err := read.Served(read.ServiceExports, func(r schema.GroupVersionResource) (*unstructured.Unstructured, error) {
+				o := read.Object(r.GroupVersion().WithKind("ServiceExport"), v.namespace, m.serviceName(kind))
+				return m.Client.Resource(r).Namespace(v.namespace).Create(ctx, o, createOptions)
+			})
 			if err != nil {
 				return err
 			}
@@ -360,13 +364,12 @@ func (v *verifier) withdraw(ctx context.Context) error {
 
 // deleteExports deletes the ServiceExports in a namespace.
 func (m *verifiedMember) deleteExports(ctx context.Context, namespace string) error {
-	exports := m.Client.Resource(read.ServiceExports).Namespace(namespace)
-	all, err := exports.List(ctx, metav1.ListOptions{})
+	all, err := m.ListObjects(ctx, read.ServiceExports, namespace, "")
 	if err != nil {
 		return err
 	}
-	for _, e := range all.Items {
-		if err := exports.Delete(ctx, e.GetName(), metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+	for _, e := range all {
+		if err := m.Resource(e).Delete(ctx, e.GetName(), metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}
 	}

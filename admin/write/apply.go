@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
@@ -184,20 +185,18 @@ var ErrNoNamespace = errors.New("its namespace does not exist, and an admission 
 
 // DeleteAll deletes all objects of a kind in a namespace, with one request.
 func (c *Writer) DeleteAll(ctx context.Context, of *unstructured.Unstructured) error {
-	all, err := c.Resource(of).List(ctx, metav1.ListOptions{})
-	if apierrors.IsNotFound(err) || err == nil && len(all.Items) == 0 {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("%s: list %s: %w", c.Role, read.Describe(of), err)
+	plural, _ := meta.UnsafeGuessKindToResource(of.GroupVersionKind())
+	all, err := c.ListObjects(ctx, plural, of.GetNamespace(), "")
+	if err != nil || len(all) == 0 {
+		return err
 	}
 	if c.Options.DryRun != DryRunClient {
 		options := metav1.DeleteOptions{DryRun: c.Options.DryRun.Field()}
-		if err := c.Resource(of).DeleteCollection(ctx, options, metav1.ListOptions{}); err != nil {
+		if err := c.Resource(all[0]).DeleteCollection(ctx, options, metav1.ListOptions{}); err != nil {
 			return fmt.Errorf("%s: delete all %s: %w", c.Role, read.Describe(of), err)
 		}
 	}
-	c.Report(of, Deleted, strconv.Itoa(len(all.Items)))
+	c.Report(of, Deleted, strconv.Itoa(len(all)))
 	return nil
 }
 

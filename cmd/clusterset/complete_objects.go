@@ -61,16 +61,14 @@ func (f *factory) completeMembers(c *cobra.Command, args []string, prefix string
 	return completeNames(all, err, args, prefix)
 }
 
-// listServed lists objects in a version or, where the cluster lacks that, in v1alpha1.
+// listServed lists objects within the time for completions.
 func listServed(ctx context.Context, client dynamic.Interface, of schema.GroupVersionResource,
 	namespace, selector string) ([]unstructured.Unstructured, error) {
 	ctx, cancel := context.WithTimeout(ctx, completionTimeout)
 	defer cancel()
-	o := metav1.ListOptions{LabelSelector: selector}
-	all, err := client.Resource(of).Namespace(namespace).List(ctx, o)
-	if isNoKind(err) {
-		all, err = client.Resource(of.GroupResource().WithVersion("v1alpha1")).Namespace(namespace).List(ctx, o)
-	}
+	all, err := read.Served(of, func(r schema.GroupVersionResource) (*unstructured.UnstructuredList, error) {
+		return client.Resource(r).Namespace(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
+	})
 	if err != nil {
 		return nil, err
 	}

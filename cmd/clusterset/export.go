@@ -13,7 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/clusterset-dns/clusterset/admin/read"
 	"github.com/clusterset-dns/clusterset/admin/write"
@@ -122,9 +122,9 @@ func (e *exportCommand) exported() map[string]map[string]string {
 
 // desired returns the ServiceExport of a service. It has no spec if the spec would be empty: if an earlier call applied
 // fields in the spec, the API server would turn an empty spec into null and reject it.
-func (e *exportCommand) desired(name string) *unstructured.Unstructured {
+func (e *exportCommand) desired(gv schema.GroupVersion, name string) *unstructured.Unstructured {
 	o := &unstructured.Unstructured{Object: map[string]any{}}
-	o.SetGroupVersionKind(mcsv1beta1.SchemeGroupVersion.WithKind("ServiceExport"))
+	o.SetGroupVersionKind(gv.WithKind("ServiceExport"))
 	o.SetNamespace(e.namespace)
 	o.SetName(name)
 	if e.useVIP != "" {
@@ -139,8 +139,7 @@ func (e *exportCommand) desired(name string) *unstructured.Unstructured {
 }
 
 func (e *exportCommand) export(ctx context.Context, name string) error {
-	r := e.client.Resource(read.ServiceExports).Namespace(e.namespace)
-	before, err := r.Get(ctx, name, metav1.GetOptions{})
+	before, err := e.get(ctx, read.ServiceExports, name)
 	if apierrors.IsNotFound(err) {
 		before, err = nil, e.missingError(ctx, err)
 		if err == nil && e.check {
@@ -153,7 +152,9 @@ func (e *exportCommand) export(ctx context.Context, name string) error {
 	same := before != nil && e.coversFlags(before)
 	if e.options.DryRun != write.DryRunClient {
 		options := metav1.ApplyOptions{FieldManager: wellknown.ManagerExport, Force: true, DryRun: e.options.DryRun.Field()}
-		after, err := r.Apply(ctx, name, e.desired(name), options)
+		after, err := read.Served(read.ServiceExports, func(r schema.GroupVersionResource) (*unstructured.Unstructured, error) {
+			return e.client.Resource(r).Namespace(e.namespace).Apply(ctx, name, e.desired(r.GroupVersion(), name), options)
+		})
 		if err != nil {
 			return err
 		}

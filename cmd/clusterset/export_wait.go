@@ -16,21 +16,29 @@ import (
 	"github.com/clusterset-dns/clusterset/admin/explain/cause"
 	"github.com/clusterset-dns/clusterset/admin/read"
 	"github.com/clusterset-dns/clusterset/api/about"
-	"github.com/clusterset-dns/clusterset/api/about/v1alpha1"
 	"github.com/clusterset-dns/clusterset/api/about/v1beta1"
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/reason"
 )
 
-// property returns a ClusterProperty in the newest version that the cluster serves, or nil.
-func (e *exportCommand) property(ctx context.Context, name string) (*unstructured.Unstructured, error) {
-	for _, version := range []schema.GroupVersionResource{v1beta1.Resource, v1alpha1.Resource} {
-		o, err := e.client.Resource(version).Get(ctx, name, metav1.GetOptions{})
-		if !apierrors.IsNotFound(err) {
-			return o, err
+// get returns an object of the cluster, or of the namespace of the command.
+func (e *exportCommand) get(ctx context.Context, of schema.GroupVersionResource,
+	name string) (*unstructured.Unstructured, error) {
+	return read.Served(of, func(r schema.GroupVersionResource) (*unstructured.Unstructured, error) {
+		if r.Group == about.GroupName {
+			return e.client.Resource(r).Get(ctx, name, metav1.GetOptions{})
 		}
+		return e.client.Resource(r).Namespace(e.namespace).Get(ctx, name, metav1.GetOptions{})
+	})
+}
+
+// property returns a ClusterProperty, or nil.
+func (e *exportCommand) property(ctx context.Context, name string) (*unstructured.Unstructured, error) {
+	o, err := e.get(ctx, v1beta1.Resource, name)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
 	}
-	return nil, nil
+	return o, err
 }
 
 // isMember reports whether the cluster is a member. It returns an error for a cluster that is leaving: its controller
@@ -56,7 +64,7 @@ func (e *exportCommand) isMember(ctx context.Context) (bool, error) {
 func (e *exportCommand) waitExported(ctx context.Context, name string) error {
 	var last mcsv1beta1.ServiceExport
 	err := e.poll(ctx, "the controller exports "+name, func(ctx context.Context) (bool, error) {
-		o, err := e.client.Resource(read.ServiceExports).Namespace(e.namespace).Get(ctx, name, metav1.GetOptions{})
+		o, err := e.get(ctx, read.ServiceExports, name)
 		if err != nil {
 			return false, err
 		}
@@ -116,7 +124,7 @@ func (e *exportCommand) poll(ctx context.Context, what string, done func(context
 // isWithdrawn reports whether the export with this UID no longer exists, and the ServiceImport no longer lists this
 // cluster.
 func (e *exportCommand) isWithdrawn(ctx context.Context, name, uid string) (bool, error) {
-	exp, err := e.client.Resource(read.ServiceExports).Namespace(e.namespace).Get(ctx, name, metav1.GetOptions{})
+	exp, err := e.get(ctx, read.ServiceExports, name)
 	if err == nil {
 		return string(exp.GetUID()) != uid, nil
 	}
@@ -130,7 +138,7 @@ func (e *exportCommand) isWithdrawn(ctx context.Context, name, uid string) (bool
 	if err != nil || id == nil {
 		return id == nil && err == nil, err // a cluster without an id exports nothing
 	}
-	o, err := e.client.Resource(read.ServiceImports).Namespace(e.namespace).Get(ctx, name, metav1.GetOptions{})
+	o, err := e.get(ctx, read.ServiceImports, name)
 	if apierrors.IsNotFound(err) {
 		return true, nil
 	}

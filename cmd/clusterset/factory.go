@@ -11,8 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/dynamic"
@@ -160,9 +158,4 @@ func (f *factory) namespaced() (dynamic.Interface, string, error) {
 		return nil, "", fmt.Errorf("member: %w", err)
 	}
 	return client, namespace, nil
-}
-
-// isNoKind reports whether something was not found because the API server lacks the kind.
-func isNoKind(err error) bool {
-	return apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }

@@ -41,8 +41,7 @@ cluster.`,
 }
 
 func (e *exportCommand) unexport(ctx context.Context, name string) error {
-	r := e.client.Resource(read.ServiceExports).Namespace(e.namespace)
-	existing, err := r.Get(ctx, name, metav1.GetOptions{})
+	existing, err := e.get(ctx, read.ServiceExports, name)
 	if apierrors.IsNotFound(err) {
 		if err := e.missingError(ctx, err); err != nil {
 			return err
@@ -53,9 +52,10 @@ func (e *exportCommand) unexport(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	uid := existing.GetUID()
+	uid, served := existing.GetUID(), existing.GroupVersionKind().GroupVersion()
 	if e.options.DryRun != write.DryRunClient {
 		options := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}, DryRun: e.options.DryRun.Field()}
+		r := e.client.Resource(served.WithResource(read.ServiceExports.Resource)).Namespace(e.namespace)
 		if err := r.Delete(ctx, name, options); err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}

@@ -202,7 +202,8 @@ func (w *Writes) over(next http.RoundTripper) http.RoundTripper {
 		if r.Method == http.MethodGet {
 			w.gets[r.URL.Path]++
 		}
-		check := strings.HasSuffix(r.URL.Path, "/namespaces/kube-system") // of the server, which comes at any time
+		// Checks of the server and discovery come at any time.
+		check := strings.HasSuffix(r.URL.Path, "/namespaces/kube-system") || strings.Count(r.URL.Path, "/") < 4
 		read := r.Method == http.MethodGet && (!w.reads || r.URL.RawQuery != "" || check)
 		if !read && !strings.HasSuffix(r.URL.Path, "/events") {
 			path := r.URL.Path
