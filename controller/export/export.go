@@ -200,6 +200,24 @@ func (x *exporter) ignoreOfImporters() {
 	}
 }
 
+// ignoreLeftOut reports the properties in selectors that this cluster has and does not publish.
+func (x *exporter) ignoreLeftOut(selectors []v1alpha1.ClusterSelector) {
+	named := make(map[string]bool)
+	for _, s := range selectors {
+		for _, p := range s.MatchProperties {
+			named[p.Name] = true
+		}
+		for _, e := range s.MatchExpressions {
+			named[e.Key] = true
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(named)) {
+		if why, leftOut := x.o.LeftOut[name]; leftOut {
+			x.ignore("Ignored by selectors: %s.", why)
+		}
+	}
+}
+
 // toClusters returns the selectors of the clusters that the export is to reach, nil for all. The export is valid.
 func (x *exporter) toClusters() []v1alpha1.ClusterSelector {
 	to, err := selection.ToClusters(x.exp.Annotations)
@@ -256,6 +274,7 @@ func (x *exporter) spec() v1alpha1.ExportedServiceSpec {
 		VIP:                      x.vip(),
 	}
 	x.ignoreOfImporters()
+	x.ignoreLeftOut(slices.Concat(spec.ClusterSelectors, spec.ToClusters))
 	if x.headless() {
 		spec.Type = v1alpha1.Headless
 		return spec

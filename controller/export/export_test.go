@@ -515,6 +515,10 @@ func TestSelectors(t *testing.T) {
 			value: "[" + strings.TrimSuffix(strings.Repeat(`{"propertySelector":{"matchProperties":{"a":"1"}}},`, 17), ",") + "]",
 			want:  "null", reason: "AnnotationIgnored",
 			message: `The Service can be exported. Ignored: annotation clusterset-dns.io/cluster-selectors: 17 selectors: want at most 16. [export-annotation]`},
+		{name: "a property that is left out", key: broker.AnnotationToClusters,
+			value: `[{"propertySelector":{"matchExpressions":[{"key":"notes","operator":"Exists"}]}}]`,
+			want:  "null", reason: "AnnotationIgnored",
+			message: "The Service can be exported. Ignored by selectors: property notes: too long. [export-annotation]"},
 		{name: "an unknown affinity", key: cilium, value: "near", want: "null", reason: "AnnotationIgnored",
 			message: `The Service can be exported. Ignored: annotation service.cilium.io/affinity: affinity "near": want local, region, remote or none. [export-annotation]`},
 	} {
@@ -527,7 +531,9 @@ func TestSelectors(t *testing.T) {
 		if tt.headless {
 			service.Spec.ClusterIP, service.Spec.ClusterIPs = corev1.ClusterIPNone, []string{corev1.ClusterIPNone}
 		}
-		r := From(exp, service, nil, options())
+		o := options()
+		o.LeftOut = map[string]string{"notes": "property notes: too long", "other": "property other: too long"}
+		r := From(exp, service, nil, o)
 		got := ""
 		if r.Record != nil {
 			got = mustJSON(t, r.Record.Spec.ClusterSelectors)

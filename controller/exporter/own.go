@@ -95,9 +95,11 @@ func (o *Own) resultOf(exp *mcsv1beta1.ServiceExport, status identity.Status) ex
 	options := export.Options{Namespace: o.policy.Of(o.member.Namespace(svc.Namespace)), Endpoints: o.endpoints}
 	if status.ClusterID != "" && !status.Leaving {
 		options.ClusterID, options.BrokerNamespace, options.WantsVIP = status.ClusterID, o.namespace, o.wantsVIP()
-		if m := o.broker.Members.Get(status.ClusterID); m != nil {
+		m := o.broker.Members.Get(status.ClusterID)
+		if m != nil {
 			options.Networks = m.Networks()
 		}
+		_, options.LeftOut = identity.Published(o.member, m)
 		options.ByZone = o.byZone(svc, status.ClusterID)
 	}
 	return export.From(exp, o.member.Service(svc), o.member.SourceSlices(svc), options)

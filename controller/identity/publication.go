@@ -3,6 +3,7 @@ package identity
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -72,7 +73,7 @@ func (p *Publication) publish(ctx context.Context) error {
 	defer cancel()
 	m := p.Membership
 	properties, leftOut := Published(m.Member, m.Broker.Members.Get(m.Identity.ClusterID))
-	if text := strings.Join(leftOut, "; "); p.leftOut.Changed(text) && text != "" {
+	if text := strings.Join(slices.Sorted(maps.Values(leftOut)), "; "); p.leftOut.Changed(text) && text != "" {
 		p.Log.Warningf("ClusterProperties that are not published: %s", text)
 	}
 	status := p.Status
@@ -81,9 +82,10 @@ func (p *Publication) publish(ctx context.Context) error {
 }
 
 // Published returns the ClusterProperties of this cluster for the selectors of other members, sorted by name, and why
-// others are left out (docs/spec/selection.md 2). Its Member has its id and clusterset. If a property never decoded
+// others, by name, are left out (docs/spec/selection.md 2). Its Member has its id and clusterset. If a property never decoded
 // since this process began, its value in before, the Member of this cluster or nil, counts.
-func Published(c *member.Cluster, before *v1alpha1.Member) (properties []v1alpha1.Property, leftOut []string) {
+func Published(c *member.Cluster, before *v1alpha1.Member) (properties []v1alpha1.Property,
+	leftOut map[string]string) {
 	var all v1alpha1.MemberStatus
 	for _, p := range c.Properties() {
 		if p.Name != about.ClusterIDName && p.Name != about.ClusterSetName {
@@ -93,13 +95,13 @@ func Published(c *member.Cluster, before *v1alpha1.Member) (properties []v1alpha
 	all.Properties = append(all.Properties, unreadable(c, all.Properties, before)...)
 	slices.SortFunc(all.Properties, func(a, b v1alpha1.Property) int { return cmp.Compare(a.Name, b.Name) })
 	valid, rejected := all.ValidProperties()
+	leftOut = make(map[string]string, len(rejected))
 	for _, p := range all.Properties {
 		if _, ok := valid[p.Name]; ok {
 			properties = append(properties, p)
+		} else {
+			leftOut[p.Name] = rejected[len(leftOut)].Error()
 		}
-	}
-	for _, err := range rejected {
-		leftOut = append(leftOut, err.Error())
 	}
 	return properties, leftOut
 }

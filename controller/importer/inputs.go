@@ -154,7 +154,7 @@ func (r reader) properties(published map[string]string) map[string]string {
 // published returns those of the ClusterProperties of this cluster that other members see, as they see them: which
 // exports reach this cluster follows from these. own is its Member.
 func (r reader) published(own *v1alpha1.Member) map[string]string {
-	all, _ := identity.Published(r.member, own) // the Publication reports the others
+	all, _ := identity.Published(r.member, own) // the Publication and the exports report the others
 	properties := make(map[string]string, len(all))
 	for _, property := range all {
 		properties[property.Name] = property.Value
