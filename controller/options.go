@@ -137,7 +137,7 @@ func imports() []Option {
 			Name: "import_namespaces", Args: "create [NAME...]|NAME...|SELECTOR", Min: 1, Max: -1, Set: (*Config).setNamespaces,
 			Help: "namespaces to export and import; with create, missing ones are created; without names: all except kube-*, openshift-*, default and the " +
 				"controller's own",
-			Text: "**SELECTOR** is a label selector such as `clusterset=yes`. `default` counts only where it is named or matches; the others that are excepted never do. " +
+			Text: "**SELECTOR** is a label selector such as `clusterset=yes`. `default` counts only where it is named or matches; kube-* and openshift-* also need `clusterset-dns.io/allowed-source-clusters`. " +
 				"`create` comes " +
 				"first, without a selector: [missing namespaces](#missing-namespaces) are made, all or the named ones.",
 		},

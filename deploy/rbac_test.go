@@ -255,7 +255,10 @@ func testWrites(t *testing.T, c *controlplane.ControlPlane, account string) {
 	apply(t, c, &corev1.Namespace{TypeMeta: kind(corev1.SchemeGroupVersion, "Namespace"),
 		ObjectMeta: metav1.ObjectMeta{Name: "shop"}},
 		&corev1.Namespace{TypeMeta: kind(corev1.SchemeGroupVersion, "Namespace"),
-			ObjectMeta: metav1.ObjectMeta{Name: "openshift-dns"}})
+			ObjectMeta: metav1.ObjectMeta{Name: "openshift-dns"}},
+		&corev1.Namespace{TypeMeta: kind(corev1.SchemeGroupVersion, "Namespace"),
+			ObjectMeta: metav1.ObjectMeta{Name: "openshift-shop",
+				Annotations: map[string]string{broker.AnnotationAllowedSources: "west"}}})
 	apply(t, c, theirs...)
 	const (
 		mark     = "writes only objects with the label"
@@ -304,6 +307,7 @@ func testWrites(t *testing.T, c *controlplane.ControlPlane, account string) {
 		{"slice of a Service of others", write{object: slice("imported-0", broker.ManagedBy, "bank")}, ofOthers},
 		{"kube-system", write{object: service("kube-system", "derived-0", ours, nil)}, systems},
 		{"openshift-dns", write{object: service("openshift-dns", "derived-0", ours, nil)}, systems},
+		{"openshift-shop, which lists clusters", write{object: service("openshift-shop", "derived-0", ours, nil)}, ""},
 		{"delete in kube-system", write{verb: "delete", object: theirs[3]}, ""},
 	} {
 		if err := rejected(tt.write.do(t.Context(), client), tt.refused); err != nil {

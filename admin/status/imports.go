@@ -87,7 +87,7 @@ func (t takenNames) foreignImports(ctx context.Context, foreign []*mcsv1beta1.Se
 	var all []NotReadyImport
 	for _, imp := range foreign {
 		exporters := t.exporters(imp, members, records)
-		if len(exporters) == 0 || wellknown.NeverTakesPart(imp.Namespace, t.controller) {
+		if len(exporters) == 0 {
 			continue
 		}
 		kind := corev1.SchemeGroupVersion.WithKind("Namespace")
@@ -95,7 +95,7 @@ func (t takenNames) foreignImports(ctx context.Context, foreign []*mcsv1beta1.Se
 		if err != nil {
 			return all, err
 		}
-		if ns == nil || !t.takesPart(ns) {
+		if ns == nil || wellknown.NeverTakesPart(ns.Name, ns.Annotations, t.controller) || !t.takesPart(ns) {
 			continue
 		}
 		exporters = slices.DeleteFunc(exporters, func(id string) bool { return !broker.SourceAllowed(ns, id) })

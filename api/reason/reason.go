@@ -215,7 +215,8 @@ var table = []Entry{
 	{NamespaceTerminating, "the namespace is being deleted", "",
 		"Wait, and create it again; kubectl describe namespace shows what holds it."},
 	{NamespaceExcluded, "the namespace takes no part in the clusterset",
-		"kube-*, openshift-*, those of controller and broker never do; default only if import_namespaces selects it",
+		"those of controller and broker never do; kube-* and openshift-* only with clusterset-dns.io/allowed-source-clusters; " +
+			"default only if import_namespaces selects it",
 		"Use another namespace, or import_namespaces for default."},
 
 	{NotAMember, "the cluster is not a member of a clusterset", "no ClusterProperty clusterset.k8s.io",

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/clusterset-dns/clusterset/api/broker"
 )
 
 // AnnotationNamespaces on [ControllerLease] has the option import_namespaces of the controller that holds the Lease, if
@@ -62,9 +64,11 @@ func (c NamespaceChoice) Selects(name string, all map[string]string) bool {
 	return err == nil && selector.Matches(labels.Set(all))
 }
 
-// NeverTakesPart reports whether the name of a namespace keeps it out of the clusterset, with any options
+// NeverTakesPart reports whether a namespace with these annotations is kept out of the clusterset, with any options
 // (docs/spec/controller.md 9.2). controller is the namespace of the controller. Namespaces of a broker, which a label
 // marks, are kept out as well.
-func NeverTakesPart(namespace, controller string) bool {
-	return strings.HasPrefix(namespace, "kube-") || strings.HasPrefix(namespace, "openshift-") || namespace == controller
+func NeverTakesPart(namespace string, annotations map[string]string, controller string) bool {
+	_, named := annotations[broker.AnnotationAllowedSources]
+	closed := strings.HasPrefix(namespace, "kube-") || strings.HasPrefix(namespace, "openshift-")
+	return closed && !named || namespace == controller
 }

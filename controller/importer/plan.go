@@ -256,7 +256,7 @@ func (p planner) takes(in inputs, cluster string) (bool, merge.Rejection) {
 		return false, merge.Rejection{Reason: merge.NotTaken, Detail: fmt.Sprintf(
 			"namespace %s: want a cluster that its annotation %s names",
 			in.service.Namespace, apibroker.AnnotationAllowedSources)}
-	case policy == export.NotAllowed && !p.policy.LeftOut(in.service.Namespace):
+	case policy == export.NotAllowed && !p.policy.LeftOut(in.namespace):
 		return false, merge.Rejection{Reason: merge.NotTaken, Code: reason.NamespaceExcluded,
 			Detail: fmt.Sprintf("namespace %s: want one that takes part", in.service.Namespace)}
 	}

@@ -16,8 +16,8 @@ import (
 // A Policy decides which namespaces take part, for exports and for imports (docs/spec/controller.md 9).
 //
 // A namespace takes part if Names lists it or Selector matches its labels. With neither, every namespace takes part
-// except default. The namespaces kube-* and openshift-*, that of the controller and those of a broker never do: whoever
-// could export into kube-system of every member would own all of them.
+// except default. The namespaces of the controller and of a broker never do. The namespaces kube-* and openshift-* do if
+// they list their source clusters: whoever could export into kube-system of every member would own all of them.
 type Policy struct {
 	Names      []string
 	Selector   labels.Selector // nil selects nothing
@@ -38,7 +38,7 @@ func (p Policy) Of(ns *corev1.Namespace) export.NamespacePolicy {
 
 func (p Policy) selects(ns *corev1.Namespace) bool {
 	switch {
-	case p.excludes(ns.Name) || IsBrokerNamespace(ns):
+	case p.excludes(ns.Name, ns.Annotations) || IsBrokerNamespace(ns):
 		return false
 	case len(p.Names) > 0:
 		return slices.Contains(p.Names, ns.Name)
@@ -49,8 +49,8 @@ func (p Policy) selects(ns *corev1.Namespace) bool {
 }
 
 // excludes reports whether no option can make the namespace take part.
-func (p Policy) excludes(namespace string) bool {
-	return wellknown.NeverTakesPart(namespace, p.Controller)
+func (p Policy) excludes(namespace string, annotations map[string]string) bool {
+	return wellknown.NeverTakesPart(namespace, annotations, p.Controller)
 }
 
 // Creates reports whether a missing namespace shall be created for imports: never one that others may expect only
@@ -60,7 +60,7 @@ func (p Policy) Creates(namespace string) bool {
 	switch {
 	case !p.Create || p.Selector != nil || !apibroker.IsLabel(namespace):
 		return false
-	case p.excludes(namespace) || namespace == metav1.NamespaceDefault || strings.HasPrefix(namespace, "clusterset-") ||
+	case p.excludes(namespace, nil) || namespace == metav1.NamespaceDefault || strings.HasPrefix(namespace, "clusterset-") ||
 		apibroker.IsNamespaceName(namespace):
 		return false
 	}
@@ -69,6 +69,6 @@ func (p Policy) Creates(namespace string) bool {
 
 // LeftOut reports whether the administrator restricted the policy, so that a namespace does not take part although it
 // could. An export to it is then no mistake of the exporting cluster.
-func (p Policy) LeftOut(namespace string) bool {
-	return (len(p.Names) > 0 || p.Selector != nil) && !p.excludes(namespace)
+func (p Policy) LeftOut(ns *corev1.Namespace) bool {
+	return (len(p.Names) > 0 || p.Selector != nil) && !p.excludes(ns.Name, ns.Annotations)
 }

@@ -21,6 +21,7 @@ func TestNamespacePolicy(t *testing.T) {
 	for _, tt := range []struct {
 		name, namespace string
 		labels          map[string]string
+		sources         bool // the namespace lists its source clusters
 		set             func(*Policy)
 		want            export.NamespacePolicy
 	}{
@@ -31,6 +32,10 @@ func TestNamespacePolicy(t *testing.T) {
 		{name: "openshift-anything", namespace: "openshift-dns", want: export.NotAllowed},
 		{name: "labelled: openshift-dns even so", namespace: "openshift-dns", labels: team, set: labelled,
 			want: export.NotAllowed},
+		{name: "openshift-anything with sources", namespace: "openshift-dns", sources: true, want: export.Allowed},
+		{name: "named: kube-system with sources", namespace: "kube-system", sources: true, set: named, want: export.Allowed},
+		{name: "named: another with sources", namespace: "kube-x", sources: true, set: named, want: export.NotAllowed},
+		{name: "our own with sources", namespace: "own", sources: true, want: export.NotAllowed},
 		{name: "openshift is a name like others", namespace: "openshift", want: export.Allowed},
 		{name: "kubernetes is a name like others", namespace: "kubernetes", want: export.Allowed},
 		{name: "our own", namespace: "own", want: export.NotAllowed},
@@ -50,6 +55,9 @@ func TestNamespacePolicy(t *testing.T) {
 			tt.set(&p)
 		}
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: tt.namespace, Labels: tt.labels}}
+		if tt.sources {
+			ns.Annotations = map[string]string{apibroker.AnnotationAllowedSources: "west"}
+		}
 		if got := p.Of(ns); got != tt.want {
 			t.Errorf("%s: policy of %s = %d, want %d", tt.name, tt.namespace, got, tt.want)
 		}
@@ -125,7 +133,8 @@ func TestLeftOut(t *testing.T) {
 		{name: "kube-system", namespace: "kube-system", policy: named},
 		{name: "our own", namespace: "own", policy: labelled},
 	} {
-		if got := tt.policy.LeftOut(tt.namespace); got != tt.want {
+		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: tt.namespace}}
+		if got := tt.policy.LeftOut(ns); got != tt.want {
 			t.Errorf("%s: %s is left out: %t, want %t", tt.name, tt.namespace, got, tt.want)
 		}
 	}

@@ -58,8 +58,11 @@ func checkNamespace(w *walk) {
 // neverTakesPart reports whether no option can make the namespace take part (docs/spec/controller.md 9.2).
 func (w *walk) neverTakesPart() bool {
 	ns := w.in.Here.Namespace
-	ofBroker := ns.State == Present && ns.Value.Labels[broker.LabelClusterID] != ""
-	return ofBroker || wellknown.NeverTakesPart(w.target.Namespace, w.in.Namespace)
+	if ns.State != Present {
+		return wellknown.NeverTakesPart(w.target.Namespace, nil, w.in.Namespace)
+	}
+	return ns.Value.Labels[broker.LabelClusterID] != "" ||
+		wellknown.NeverTakesPart(w.target.Namespace, ns.Value.Annotations, w.in.Namespace)
 }
 
 // A choice is the effect of import_namespaces on the namespace.

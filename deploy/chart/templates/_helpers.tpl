@@ -513,8 +513,11 @@ spec:
       messageExpression: "'the controller writes only objects with the label ' + variables.mark + '=controller.clusterset-dns.io'"
       message: "the controller writes only objects with its own label"
     # What is there from before may still be deleted.
-    - expression: "request.operation == 'DELETE' || !request.namespace.matches('^(kube|openshift)-')"
-      message: "the controller writes nothing in the namespaces kube-* and openshift-*"
+    - expression: >-
+        request.operation == 'DELETE' || !request.namespace.matches('^(kube|openshift)-') ||
+        namespaceObject != null && has(namespaceObject.metadata.annotations) &&
+        'clusterset-dns.io/allowed-source-clusters' in namespaceObject.metadata.annotations
+      message: "the controller writes nothing in the namespaces kube-* and openshift-* without clusterset-dns.io/allowed-source-clusters"
     # A new Namespace carries nothing that other programs act on. RBAC grants only its creation.
     - expression: >-
         variables.kind != 'namespaces' || request.operation == 'CREATE' && object.metadata.name != 'default' &&
