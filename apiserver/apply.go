@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -21,8 +22,18 @@ import (
 // Other metadata of the server is not sent. With a subresource, such as "status", only that field is sent; without,
 // never a status.
 func (c *Client) Apply(ctx context.Context, obj Object, manager string, subresource ...string) error {
+	return c.apply(ctx, obj, manager, nil, subresource...)
+}
+
+// ApplyStatus is Apply of a status with more fields, which the Go type lacks and the server has.
+func (c *Client) ApplyStatus(ctx context.Context, obj Object, manager string, more map[string]any) error {
+	return c.apply(ctx, obj, manager, more, "status")
+}
+
+func (c *Client) apply(ctx context.Context, obj Object, manager string, more map[string]any,
+	subresource ...string) error {
 	k := c.served(ctx, obj, obj.GetNamespace())
-	body, err := k.owned(obj, cmp.Or(subresource...))
+	body, err := k.owned(obj, more, cmp.Or(subresource...))
 	if err != nil {
 		return fmt.Errorf("apply %s %s: %w", k.Kind, place(obj.GetNamespace(), obj.GetName()), err)
 	}
@@ -54,7 +65,7 @@ func IsUnknownField(err error) bool {
 // custom kind does not have. Of an object that exists it may return further fields.
 func (c *Client) DryRun(ctx context.Context, obj Object) error {
 	k := c.served(ctx, obj, obj.GetNamespace())
-	body, err := k.owned(obj, "")
+	body, err := k.owned(obj, nil, "")
 	if err != nil {
 		return fmt.Errorf("try %s %s: %w", k.Kind, place(obj.GetNamespace(), obj.GetName()), err)
 	}
@@ -74,8 +85,8 @@ func (c *Client) DryRun(ctx context.Context, obj Object) error {
 var serverMetadata = []string{"creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation",
 	"managedFields", "selfLink"}
 
-// owned returns the document to apply for obj: the whole object, or its subresource alone.
-func (k kind) owned(obj Object, subresource string) ([]byte, error) {
+// owned returns the document to apply for obj: the whole object, or its subresource alone, with more fields.
+func (k kind) owned(obj Object, more map[string]any, subresource string) ([]byte, error) {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
 	if err != nil {
 		return nil, err
@@ -91,6 +102,7 @@ func (k kind) owned(obj Object, subresource string) ([]byte, error) {
 			delete(meta, field)
 		}
 		value, _ := content[subresource].(map[string]any)
+		maps.Copy(value, more)
 		content = map[string]any{"metadata": meta}
 		if len(value) > 0 { // else all that was owned goes away; the API server makes null of an empty one, and rejects that
 			content[subresource] = value

@@ -102,6 +102,19 @@ func (r Requirement) lacks(version string, fields []string) string {
 		version, r.source)
 }
 
+// Has reports whether a version of a CRD has the field at a path, such as "status.clusters[].cluster".
+func Has(definition *unstructured.Unstructured, version, path string) bool {
+	schema, _ := servedSchema(definition.Object, version)
+	for part := range strings.SplitSeq(path, ".") {
+		name, isList := strings.CutSuffix(part, "[]")
+		fields, _ := schema["properties"].(map[string]any)
+		if schema, _ = fields[name].(map[string]any); isList {
+			schema, _ = schema["items"].(map[string]any)
+		}
+	}
+	return schema != nil
+}
+
 // isBelow reports whether path is that of a field, or of one below it.
 func isBelow(path, field string) bool {
 	rest, ok := strings.CutPrefix(path, field)

@@ -113,6 +113,21 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+func TestHas(t *testing.T) {
+	for _, tt := range []struct {
+		of   Requirement
+		path string
+		want bool
+	}{
+		{MCS()[0], "status.clusters[].cluster", false}, {MCS()[1], "status.clusters[].cluster", true},
+		{MCS()[1], "status.clusters[].other", false}, {MCS()[1], "none.clusters", false},
+	} {
+		if got := Has(changed(t, tt.of, func(map[string]any) {}), "v1beta1", tt.path); got != tt.want {
+			t.Errorf("%s has %s: %t, want %t", tt.of.Name, tt.path, got, tt.want)
+		}
+	}
+}
+
 func TestWithout(t *testing.T) {
 	imp := &mcsv1beta1.ServiceImport{
 		Spec: mcsv1beta1.ServiceImportSpec{

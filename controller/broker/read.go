@@ -92,6 +92,11 @@ func (x *Exports) Selectable(records []merge.Record) map[string]map[string]strin
 	return x.members.properties()
 }
 
+// Reached returns the ids of the members that an export of this cluster reaches, sorted.
+func (x *Exports) Reached(own merge.Record) []string {
+	return merge.ReachedBy(own, x.members.properties())
+}
+
 // Offered returns the number of exports of this member that reach each member, by id. Only accepted records count.
 func (x *Exports) Offered() map[string]int {
 	own := x.members.Get(x.clusterID)

@@ -372,11 +372,21 @@ func (e *Exporter) report(ctx context.Context, exp *mcsv1beta1.ServiceExport, r 
 		!e.cfg.Broker.Synced() && !o.old && outlivesRestart(before, &ready) {
 		ready = *before
 	}
-	wait, err := e.cfg.Conditions.Set(ctx, exp, wellknown.ManagerExporter, e.conditions(exp, valid, ready))
+	reached, known := e.reached(r.Record, found)
+	if !known {
+		reached = member.ReachedClusters(exp)
+	}
+	wait, err := e.cfg.Conditions.Set(ctx, exp, wellknown.ManagerExporter, e.conditions(exp, valid, ready), reached)
 	if wait > 0 {
 		e.cfg.Retry(member.KeyOf(exp), wait)
 	}
-	return errors.Join(err, e.reportReached(ctx, exp, r.Record, found))
+	switch restricted := r.Record != nil && len(r.Record.Spec.ToClusters) > 0; {
+	case restricted && !known:
+		return err
+	case !restricted:
+		reached = nil
+	}
+	return errors.Join(err, e.reportReached(ctx, exp, reached))
 }
 
 // conditions returns Valid and Ready as they are written. Where this cluster or the namespace does not take part, the
@@ -395,18 +405,20 @@ func (e *Exporter) conditions(exp *mcsv1beta1.ServiceExport, valid, ready metav1
 	return []metav1.Condition{valid, ready}
 }
 
-// reportReached writes the reached members to an export for some clusters (docs/spec/controller.md 3.8). record is the
-// export record, or nil. found: the broker has the record; until then the old text and ids stay.
-func (e *Exporter) reportReached(ctx context.Context, exp *mcsv1beta1.ServiceExport, record *v1alpha1.ExportedService,
-	found bool) error {
-	var ids []string
-	if record != nil && len(record.Spec.ToClusters) > 0 {
-		if !found || !e.cfg.Broker.Synced() {
-			return nil
-		}
-		own := merge.Record{Cluster: e.cfg.Membership.Identity.ClusterID, Spec: record.Spec}
-		ids = merge.ReachedBy(own, e.cfg.Broker.Selectable([]merge.Record{own}))
+// reached returns the members that an export reaches, as far as they are reported (docs/spec/controller.md 3.8). record
+// is the export record, or nil. found: the broker has the record; until then they are not known.
+func (e *Exporter) reached(record *v1alpha1.ExportedService, found bool) (ids []string, known bool) {
+	switch {
+	case record == nil || len(record.Spec.ToClusters) == 0 && !e.cfg.Member.ExportClusters():
+		return nil, true
+	case !found || !e.cfg.Broker.Synced():
+		return nil, false
 	}
+	return e.cfg.Broker.Reached(merge.Record{Cluster: e.cfg.Membership.Identity.ClusterID, Spec: record.Spec}), true
+}
+
+// reportReached writes the reached members to the annotation of an export for some clusters.
+func (e *Exporter) reportReached(ctx context.Context, exp *mcsv1beta1.ServiceExport, ids []string) error {
 	wait, err := e.cfg.Conditions.SetExportedTo(ctx, exp, idText(ids))
 	if wait > 0 {
 		e.cfg.Retry(member.KeyOf(exp), wait)

@@ -357,7 +357,7 @@ func TestConditionsOfTwoAuthors(t *testing.T) {
 	set := func(want ...metav1.Condition) []string {
 		t.Helper()
 		a.Writes.Take()
-		if _, err := a.cfg.Conditions.Set(t.Context(), a.Member.Export(db), wellknown.ManagerImporter, want); err != nil {
+		if _, err := a.cfg.Conditions.Set(t.Context(), a.Member.Export(db), wellknown.ManagerImporter, want, nil); err != nil {
 			t.Fatal(err)
 		}
 		return a.Writes.Take()
@@ -394,7 +394,7 @@ func TestConditionsOfTwoAuthors(t *testing.T) {
 	gone := a.Member.Export(db)
 	b.Delete(memberenv.NewExport(db))
 	if _, err := a.cfg.Conditions.Set(t.Context(), gone, wellknown.ManagerImporter,
-		[]metav1.Condition{conflict}); err != nil {
+		[]metav1.Condition{conflict}, nil); err != nil {
 		t.Errorf("condition of an export that is gone: %v", err)
 	}
 }

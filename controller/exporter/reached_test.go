@@ -2,19 +2,24 @@ package exporter
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	mcscrd "sigs.k8s.io/mcs-api/config/crd"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+	"sigs.k8s.io/yaml"
 
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/api/crd"
 	"github.com/clusterset-dns/clusterset/apiserver"
+	"github.com/clusterset-dns/clusterset/controller/member"
 	"github.com/clusterset-dns/clusterset/test/harness/memberenv"
 )
 
@@ -58,6 +63,79 @@ func TestToClusters(t *testing.T) {
 	}
 	b.changedProperty(a, north)
 	b.outdatedBroker(a)
+}
+
+// docs/spec/controller.md 3.8: each export has the members that it reaches in status.clusters, where the CRD has that
+// field.
+func TestStatusClusters(t *testing.T) {
+	b := newEnv(t)
+	b.AddMember("west", "")
+	b.serveClusters()
+	b.Kinds.ExportClusters = true
+	a := b.start(func(*Config) {})
+	b.Create(memberenv.NewExport(db), memberenv.NewService(db), memberenv.NewSourceSlice(db, "db-1", "10.1.0.1"))
+	a.Expect("to all", a.do(db, "export seen", func() bool {
+		return a.Member.Export(db) != nil && a.Member.Service(db) != nil && len(a.Member.SourceSlices(db)) == 1 &&
+			len(a.Broker.Members.All()) == 2
+	}), sliceWrite("PATCH", "db-1"), recordWrite, statusWrite)
+	b.statusClusters("to all", "east,west")
+	b.AddMember("north", "")
+	a.Expect("a new member", a.do(db, "it is seen", func() bool { return len(a.Broker.Members.All()) == 3 }), statusWrite)
+	b.statusClusters("a new member", "east,north,west")
+	b.toClusters(a, "north")
+	a.Expect("to one", a.do(db, "", func() bool { return true }), recordWrite, statusWrite,
+		"PATCH shop/serviceexports/db")
+	b.statusClusters("to one", "east,north")
+	a.End()
+	a = b.start(func(*Config) {})
+	a.Expect("a restart", a.do(db, "", func() bool { return true }))
+	b.toClusters(a, "west;north")
+	a.do(db, "malformed", func() bool { return true })
+	b.statusClusters("malformed", "")
+}
+
+// serveClusters serves ServiceExports with status.clusters.
+func (b *env) serveClusters() {
+	b.Helper()
+	var definition unstructured.Unstructured
+	err := yaml.Unmarshal(mcscrd.ServiceExportCRD, &definition.Object)
+	versions, _, _ := unstructured.NestedSlice(definition.Object, "spec", "versions")
+	for _, v := range versions {
+		clusters := map[string]any{
+			"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": []any{"cluster"},
+			"items": map[string]any{"type": "object", "required": []any{"cluster"},
+				"properties": map[string]any{"cluster": map[string]any{"type": "string"}}},
+		}
+		err = errors.Join(err, unstructured.SetNestedMap(v.(map[string]any), clusters, "schema", "openAPIV3Schema",
+			"properties", "status", "properties", "clusters"))
+	}
+	err = errors.Join(err, unstructured.SetNestedSlice(definition.Object, versions, "spec", "versions"))
+	text, yamlErr := yaml.Marshal(definition.Object)
+	if err = errors.Join(err, yamlErr, b.Server.InstallCRDs(b.Context(), text)); err != nil {
+		b.Fatal(err)
+	}
+	kinds, err := member.CheckKinds(b.Context(), b.Admin)
+	if err != nil || !kinds.ExportClusters {
+		b.Fatalf("%+v, %v; want status.clusters of ServiceExport", kinds, err)
+	}
+}
+
+// statusClusters compares status.clusters of the export.
+func (b *env) statusClusters(what, want string) {
+	b.Helper()
+	o, err := b.Server.Dynamic().Resource(mcsv1beta1.SchemeGroupVersion.WithResource("serviceexports")).
+		Namespace(db.Namespace).Get(b.Context(), db.Name, metav1.GetOptions{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	items, _, _ := unstructured.NestedSlice(o.Object, "status", "clusters")
+	var ids []string
+	for _, item := range items {
+		ids = append(ids, fmt.Sprint(item.(map[string]any)["cluster"]))
+	}
+	if got := strings.Join(ids, ","); got != want {
+		b.Errorf("%s: status.clusters = %q, want %q", what, got, want)
+	}
 }
 
 // toClusters annotates the export, and waits until the caches show it.

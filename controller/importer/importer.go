@@ -348,7 +348,7 @@ func (i *Importer) reportConflicts(ctx context.Context, own ownExport, conflicts
 		want = append(want, merge.Condition(conflicts, exp.Generation))
 	}
 	// When they are overwritten, so are those of the exporter. Its next attempt leads here again.
-	_, err := i.cfg.Conditions.Set(ctx, exp, wellknown.ManagerImporter, want)
+	_, err := i.cfg.Conditions.Set(ctx, exp, wellknown.ManagerImporter, want, nil)
 	return err
 }
 

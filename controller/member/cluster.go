@@ -72,9 +72,10 @@ type Config struct {
 // A write goes through [Cluster.Client]. The writer then reports the answer by [Cluster.Wrote] or [Cluster.Deleted], so
 // that the next read sees it even if the watch is late; a write that is not seen would be repeated.
 type Cluster struct {
-	client *apiserver.Client
-	set    *apiserver.Set
-	cidrs  []netip.Prefix
+	client         *apiserver.Client
+	set            *apiserver.Set
+	cidrs          []netip.Prefix
+	exportClusters bool // see [Kinds]
 
 	namespaces   *apiserver.Overlay[*corev1.Namespace]
 	services     *apiserver.Overlay[*corev1.Service]
@@ -123,7 +124,7 @@ func New(cfg Config) (*Cluster, error) {
 		return nil, fmt.Errorf("member: %w", err)
 	}
 	c := &Cluster{
-		client: client, cidrs: cfg.ServiceCIDRs, followed: make(map[reflect.Type]followed),
+		client: client, cidrs: cfg.ServiceCIDRs, exportClusters: cfg.Kinds.ExportClusters, followed: make(map[reflect.Type]followed),
 		rejected: cfg.Rejected, barrier: cfg.Barrier, former: newKeptExports(cfg.Log),
 		keptProps: newKeptProperties(),
 	}
@@ -378,6 +379,9 @@ func (c *Cluster) ImportedSlices(svc types.NamespacedName) []*discoveryv1.Endpoi
 	slices.SortFunc(all, func(a, b *discoveryv1.EndpointSlice) int { return strings.Compare(a.Name, b.Name) })
 	return all
 }
+
+// ExportClusters reports whether a ServiceExport has status.clusters.
+func (c *Cluster) ExportClusters() bool { return c.exportClusters }
 
 // Property returns the ClusterProperty, nil if it does not exist.
 func (c *Cluster) Property(name string) *aboutv1beta1.ClusterProperty {

@@ -43,28 +43,36 @@ func NewConditions(c *Cluster, e *Events, log logging.Logger) Conditions {
 	return Conditions{Cluster: c, Events: e, log: log, overwritten: &Overwritten{}, forbidden: &logging.OnChange[bool]{}}
 }
 
-// Set makes want all the conditions of exp that manager owns (docs/spec/controller.md 6). exp is as it was read;
-// neither exp nor want is changed. Set writes nothing if exp has these conditions already. If someone else overwrites
-// them it writes nothing either, and returns when to try again.
-func (c Conditions) Set(
-	ctx context.Context, exp *mcsv1beta1.ServiceExport, manager string, want []metav1.Condition,
-) (wait time.Duration, err error) {
+// Set makes want all the conditions of exp that manager owns (docs/spec/controller.md 6), and clusters, sorted, its
+// status.clusters if the CRD has that (docs/spec/controller.md 3.8). exp is as it was read; nothing given is changed.
+// Set writes nothing if exp has that status already. If someone else overwrites it, or other members change clusters
+// often, it writes nothing either, and returns when to try again.
+func (c Conditions) Set(ctx context.Context, exp *mcsv1beta1.ServiceExport, manager string, want []metav1.Condition,
+	clusters []string) (wait time.Duration, err error) {
 	now := time.Now()
 	owned := ownedConditions(exp.ManagedFields, manager)
 	want = slices.Concat(want, sharedConditions(exp, manager, owned, want))
 	next := nextConditions(exp.Status.Conditions, want, metav1.NewTime(now).Rfc3339Copy())
-	if !conditionsDiffer(exp.Status.Conditions, owned, next) {
+	if !c.Cluster.exportClusters {
+		clusters = nil
+	}
+	differ := conditionsDiffer(exp.Status.Conditions, owned, next)
+	if !differ && (manager != wellknown.ManagerExporter || slices.Equal(clusters, ReachedClusters(exp))) {
 		return 0, nil
 	}
-	key, asked := manager+" "+KeyOf(exp).String(), fingerprint(exp, want)
-	if wait := c.overwritten.Wait(key, asked, now); wait > 0 {
+	key, asked := manager+" "+KeyOf(exp).String(), fingerprint(exp, want, clusters)
+	wait = c.overwritten.Wait(key, asked, now)
+	if !differ {
+		wait = max(wait, c.overwritten.WaitChange(key, now))
+	}
+	if wait > 0 {
 		return wait, nil
 	}
 	applied := &mcsv1beta1.ServiceExport{
 		ObjectMeta: metav1.ObjectMeta{Namespace: exp.Namespace, Name: exp.Name, UID: exp.UID},
 		Status:     mcsv1beta1.ServiceExportStatus{Conditions: next},
 	}
-	switch err := c.Cluster.Client().Apply(ctx, applied, manager, "status"); {
+	switch err := c.Cluster.Client().ApplyStatus(ctx, applied, manager, moreOf(clusters)); {
 	case apierrors.IsNotFound(err): // deleted a moment ago
 		return 0, nil
 	case err != nil:
@@ -77,6 +85,18 @@ func (c Conditions) Set(
 			KeyOf(exp), strings.Join(OtherWriters(exp), ", "))
 	}
 	return 0, nil
+}
+
+// moreOf returns the field status.clusters, which the Go type lacks.
+func moreOf(clusters []string) map[string]any {
+	if len(clusters) == 0 {
+		return nil
+	}
+	var items []any
+	for _, id := range clusters {
+		items = append(items, map[string]any{"cluster": id})
+	}
+	return map[string]any{"clusters": items}
 }
 
 // Forget drops the state of a deleted export.
@@ -179,6 +199,29 @@ func sharedConditions(exp *mcsv1beta1.ServiceExport, manager string, owned []str
 	return shared
 }
 
+// ReachedClusters returns the status.clusters that the exporter has set, sorted. The Go type lacks the field.
+func ReachedClusters(exp *mcsv1beta1.ServiceExport) (ids []string) {
+	for _, e := range exp.ManagedFields {
+		var fields struct {
+			Status struct {
+				Clusters map[string]struct{} `json:"f:clusters"`
+			} `json:"f:status"`
+		}
+		if e.Manager != wellknown.ManagerExporter || e.Operation != metav1.ManagedFieldsOperationApply ||
+			e.FieldsV1 == nil || json.Unmarshal(e.FieldsV1.GetRawBytes(), &fields) != nil {
+			continue
+		}
+		for key := range fields.Status.Clusters {
+			var item mcsv1beta1.ClusterStatus
+			if text, ok := strings.CutPrefix(key, "k:"); ok && json.Unmarshal([]byte(text), &item) == nil {
+				ids = append(ids, item.Cluster)
+			}
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
 // conditionsIn returns the types of the conditions that the manager of an entry has set.
 func conditionsIn(e metav1.ManagedFieldsEntry) []string {
 	return slices.Collect(maps.Keys(conditionFields(e)))
@@ -214,7 +257,7 @@ func WithLegacy(valid, ready metav1.Condition) []metav1.Condition {
 }
 
 // SetExportedTo sets the annotation of exp with the clusters that it reaches, or removes it if value is "". The status
-// of the MCS API has no field for that. It does not write an equal value. If someone else overwrites it, or the right
+// of mcs-api v0.5 has no field for that. It does not write an equal value. If someone else overwrites it, or the right
 // to write it is missing, as in a member with old rights, it returns when to try again: nothing else depends on it.
 func (c Conditions) SetExportedTo(ctx context.Context, exp *mcsv1beta1.ServiceExport,
 	value string) (wait time.Duration, err error) {

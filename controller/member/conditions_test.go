@@ -166,7 +166,7 @@ func TestOverwritten(t *testing.T) {
 	again := &mcsv1beta1.ServiceExport{}
 	again.UID = "2"
 	conditions := []metav1.Condition{condition("Valid", metav1.ConditionTrue, "Valid", earlier)}
-	if fingerprint(&mcsv1beta1.ServiceExport{}, conditions) == fingerprint(again, conditions) {
+	if fingerprint(&mcsv1beta1.ServiceExport{}, conditions, nil) == fingerprint(again, conditions, nil) {
 		t.Error("an export that was created again counts as overwritten")
 	}
 }

@@ -14,8 +14,9 @@ import (
 
 // Kinds are the kinds of an API server that differ between versions of Kubernetes and of the about API.
 type Kinds struct {
-	ServiceCIDRs bool // ServiceCIDR is served
-	NoImports    bool // ServiceImport is not served
+	ServiceCIDRs   bool // ServiceCIDR is served
+	NoImports      bool // ServiceImport is not served
+	ExportClusters bool // a ServiceExport has status.clusters (KEP-1645, enhancements#6329)
 
 	ImportLacks []string // the fields of ServiceImport that its CRD lacks: they cannot be written
 	Warnings    []string // what other fields of ours the CRDs lack, for people
@@ -33,6 +34,8 @@ func CheckKinds(ctx context.Context, client *apiserver.Client) (Kinds, error) {
 			return Kinds{}, err
 		}
 		served, err := r.Check(existing)
+		kinds.ExportClusters = kinds.ExportClusters || r.Name == mcsv1beta1.ServiceExportFullName && existing != nil &&
+			crd.Has(existing, served.Version, "status.clusters[].cluster")
 		switch {
 		case err != nil && r.Name == mcsv1beta1.ServiceExportFullName:
 			if served.Version != "" { // else see [Cluster.ExportsAbsent]

@@ -83,11 +83,11 @@ func (o *Overwritten) Forget(key string) {
 	delete(o.last, key)
 }
 
-// fingerprint is a hash of conditions of an export.
-func fingerprint(exp *mcsv1beta1.ServiceExport, conditions []metav1.Condition) string {
+// fingerprint is a hash of conditions of an export and of the clusters that it reaches.
+func fingerprint(exp *mcsv1beta1.ServiceExport, conditions []metav1.Condition, clusters []string) string {
 	text, err := json.Marshal(conditions)
 	if err != nil {
 		panic("member: conditions are no JSON: " + err.Error())
 	}
-	return apibroker.Hash(32, string(exp.UID), string(text))
+	return apibroker.Hash(32, append(clusters, string(exp.UID), string(text))...)
 }

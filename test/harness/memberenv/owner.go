@@ -16,6 +16,7 @@ import (
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/apiserver"
+	"github.com/clusterset-dns/clusterset/controller/member"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 )
 
@@ -24,7 +25,8 @@ type Env struct {
 	*testing.T
 	Server *controlplane.ControlPlane
 	Admin  *apiserver.Client
-	System types.UID // of kube-system
+	System types.UID    // of kube-system
+	Kinds  member.Kinds // of the instances that start
 
 	dir    string
 	owners map[string]*owner // of the other members, by their namespaces
