@@ -2,7 +2,6 @@ package exporter
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -13,13 +12,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	mcscrd "sigs.k8s.io/mcs-api/config/crd"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
-	"sigs.k8s.io/yaml"
 
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/api/crd"
 	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/controller/member"
+	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 	"github.com/clusterset-dns/clusterset/test/harness/memberenv"
 )
 
@@ -97,21 +96,12 @@ func TestStatusClusters(t *testing.T) {
 // serveClusters serves ServiceExports with status.clusters.
 func (b *env) serveClusters() {
 	b.Helper()
-	var definition unstructured.Unstructured
-	err := yaml.Unmarshal(mcscrd.ServiceExportCRD, &definition.Object)
-	versions, _, _ := unstructured.NestedSlice(definition.Object, "spec", "versions")
-	for _, v := range versions {
-		clusters := map[string]any{
-			"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": []any{"cluster"},
-			"items": map[string]any{"type": "object", "required": []any{"cluster"},
-				"properties": map[string]any{"cluster": map[string]any{"type": "string"}}},
-		}
-		err = errors.Join(err, unstructured.SetNestedMap(v.(map[string]any), clusters, "schema", "openAPIV3Schema",
-			"properties", "status", "properties", "clusters"))
-	}
-	err = errors.Join(err, unstructured.SetNestedSlice(definition.Object, versions, "spec", "versions"))
-	text, yamlErr := yaml.Marshal(definition.Object)
-	if err = errors.Join(err, yamlErr, b.Server.InstallCRDs(b.Context(), text)); err != nil {
+	crd := controlplane.WithStatus(mcscrd.ServiceExportCRD, "clusters", map[string]any{
+		"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": []any{"cluster"},
+		"items": map[string]any{"type": "object", "required": []any{"cluster"},
+			"properties": map[string]any{"cluster": map[string]any{"type": "string"}}},
+	})
+	if err := b.Server.InstallCRDs(b.Context(), crd); err != nil {
 		b.Fatal(err)
 	}
 	kinds, err := member.CheckKinds(b.Context(), b.Admin)

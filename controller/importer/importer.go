@@ -80,7 +80,8 @@ type Config struct {
 	ExportedAffinity bool
 	FailbackDelay    time.Duration // how long preferred clusters must have been back before traffic returns to them
 
-	ImportLacks []string // the fields of ServiceImport that the API server does not have
+	ImportLacks    []string // the fields of ServiceImport that the API server does not have
+	ImportObserves bool     // it has status.observedGeneration
 }
 
 // An Importer makes this cluster have the import of each service (docs/spec/controller.md 4, docs/spec/controller.md 5,
@@ -110,7 +111,7 @@ func New(cfg Config) *Importer {
 		writers: writerConfig{
 			writes: write.New(write.Config{
 				Member: cfg.Member, Events: cfg.Conditions.Events, Policy: cfg.Policy, Metrics: cfg.Metrics, Log: cfg.Log,
-				Retry: cfg.Retry,
+				Retry: cfg.Retry, Observes: cfg.ImportObserves,
 			}),
 			rejections: cfg.Rejections, foreign: &logging.OnChangeOf[types.NamespacedName, string]{}, log: cfg.Log,
 			lacks: cfg.ImportLacks, choices: newChoices(cfg.FailbackDelay), retry: cfg.Retry,

@@ -31,6 +31,7 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/member"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/controller/safety"
+	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 	"github.com/clusterset-dns/clusterset/test/harness/memberenv"
 )
 
@@ -169,6 +170,50 @@ func TestImportLife(t *testing.T) {
 	i.End()
 	checkSelection(b, west)
 	checkLimits(t, b, west)
+}
+
+// The status of an import has the generation of its spec, where the CRD has that field (docs/spec/controller.md 5.4).
+func TestObservedGeneration(t *testing.T) {
+	b := newEnv(t)
+	west := b.partner("west")
+	integer := map[string]any{"type": "integer", "format": "int64"}
+	crd := controlplane.WithStatus(mcscrd.ServiceImportCRD, "observedGeneration", integer)
+	if err := b.Server.InstallCRDs(t.Context(), crd); err != nil {
+		t.Fatal(err)
+	}
+	kinds, err := member.CheckKinds(t.Context(), b.Admin)
+	if err != nil || !kinds.ImportObserves {
+		t.Fatalf("%+v, %v; want status.observedGeneration", kinds, err)
+	}
+	check := func(what string) {
+		t.Helper()
+		o, err := b.Server.Dynamic().Resource(mcsv1beta1.SchemeGroupVersion.WithResource("serviceimports")).Namespace("shop").
+			Get(t.Context(), "db", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, _, _ := unstructured.NestedInt64(o.Object, "status", "observedGeneration"); got != o.GetGeneration() {
+			t.Errorf("%s: generation %d is observed, want %d", what, got, o.GetGeneration())
+		}
+	}
+	observes := func(c *Config) { c.ImportObserves = true }
+	record := west.record()
+	b.Create(record, west.slice("a", "10.2.0.1"))
+	i := b.start(observes)
+	seen := func() bool { return i.addressOf("west") != "" }
+	i.Expect("a new service", i.do("record", seen), newImportWrite, newServiceWrite, importWrite, newSliceWrite,
+		importStatus)
+	check("a new service")
+	record.Spec.Ports = append(record.Spec.Ports, v1alpha1.ServicePort{Name: "admin", Protocol: corev1.ProtocolTCP,
+		Port: 5433})
+	b.Update(record)
+	i.Expect("a port", i.do("port", func() bool { return len(i.Broker.Records(db)[0].Spec.Ports) == 2 }), importWrite,
+		derivedWrite("PATCH"), importStatus)
+	check("a port")
+	i.Expect("again", i.do("", always))
+	i.End()
+	i = b.start(observes)
+	i.Expect("a restart", i.do("record", seen))
 }
 
 // checkNew compares what a new service got.

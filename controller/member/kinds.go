@@ -18,6 +18,8 @@ type Kinds struct {
 	NoImports      bool // ServiceImport is not served
 	ExportClusters bool // a ServiceExport has status.clusters (KEP-1645, enhancements#6329)
 
+	ImportObserves bool // a ServiceImport has status.observedGeneration (KEP-5939)
+
 	ImportLacks []string // the fields of ServiceImport that its CRD lacks: they cannot be written
 	Warnings    []string // what other fields of ours the CRDs lack, for people
 }
@@ -53,6 +55,7 @@ func CheckKinds(ctx context.Context, client *apiserver.Client) (Kinds, error) {
 		}
 		if r.Name == mcsv1beta1.ServiceImportFullName {
 			kinds.ImportLacks = served.Lacks
+			kinds.ImportObserves = crd.Has(existing, served.Version, "status.observedGeneration")
 		}
 	}
 	var err error

@@ -93,7 +93,7 @@ func (d *derived) writeStatus(ctx context.Context, o *corev1.Service) error {
 	applied := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name, UID: o.UID}, Status: o.Status,
 	}
-	if written, err := d.requests.applyStatus(ctx, serviceStatusName, applied); !written {
+	if written, err := d.requests.applyStatus(ctx, serviceStatusName, applied, nil); !written {
 		return err
 	}
 	if d.requests.writer.overwritten.Wrote(d.requests.svc.String(), askedOf(o), time.Now()) {

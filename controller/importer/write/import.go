@@ -22,6 +22,7 @@ type Import struct {
 	derived    *derived
 	visibility visibility
 	moves      *desired.Moves // to the slices that [Import.write] writes
+	unobserved bool           // status.observedGeneration has to follow a write of the spec
 }
 
 // Import returns the import of a service with the objects that exist.
@@ -67,6 +68,8 @@ func (i *Import) Apply(ctx context.Context, c desired.Changes) (wrote bool, err 
 	case serviceStatus != nil && i.derived.mayWriteStatus(serviceStatus):
 		i.derived.failure = i.derived.writeStatus(ctx, serviceStatus)
 		return true, nil
+	case status == nil && i.unobserved && i.Objects().Import != nil:
+		return true, i.writeStatus(ctx, i.Objects().Import.DeepCopy())
 	case status != nil && !i.isStatusFutile(status):
 		return true, i.writeStatus(ctx, status)
 	}
@@ -165,7 +168,10 @@ func (i *Import) writeOwners(ctx context.Context, c desired.Changes) (err error)
 		return i.requests.create(ctx, o)
 	}
 	if o := c.Update.Import; o != nil {
+		before := i.Objects().Import.Generation
 		err = i.requests.patch(ctx, o)
+		imp := i.Objects().Import
+		i.unobserved = i.requests.writer.cfg.Observes && imp != nil && imp.Generation != before
 	}
 	if o := c.Create.Service; o != nil {
 		i.derived.failure = i.derived.create(ctx, o)
@@ -323,6 +329,11 @@ func (i *Import) isStatusFutile(o *mcsv1beta1.ServiceImport) bool {
 // writeStatus writes the status and records an Event if Ready changed.
 func (i *Import) writeStatus(ctx context.Context, o *mcsv1beta1.ServiceImport) error {
 	before := i.Objects().Import
+	i.unobserved = false
+	var more map[string]any
+	if i.requests.writer.cfg.Observes {
+		more = map[string]any{"observedGeneration": before.Generation}
+	}
 	for at := range o.Status.Conditions {
 		if c := &o.Status.Conditions[at]; c.LastTransitionTime.IsZero() {
 			c.LastTransitionTime = metav1.Now().Rfc3339Copy()
@@ -331,7 +342,7 @@ func (i *Import) writeStatus(ctx context.Context, o *mcsv1beta1.ServiceImport) e
 	applied := &mcsv1beta1.ServiceImport{
 		ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name, UID: o.UID}, Status: o.Status,
 	}
-	if written, err := i.requests.applyStatus(ctx, importStatusName, applied); !written {
+	if written, err := i.requests.applyStatus(ctx, importStatusName, applied, more); !written {
 		return err
 	}
 	i.requests.writer.cfg.Events.Transitions(applied, before.Status.Conditions, o.Status.Conditions)

@@ -18,6 +18,8 @@ type Config struct {
 	Metrics *metrics.Metrics
 	Log     logging.Logger
 	Retry   func(types.NamespacedName, time.Duration) // reconciles the import of a service again, after a time
+	// Observes: a ServiceImport has status.observedGeneration, so that a change of the spec takes a write of the status.
+	Observes bool
 }
 
 // A Writer knows how the API server answered earlier writes. Several goroutines may use it.
