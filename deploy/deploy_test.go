@@ -43,7 +43,7 @@ func manifests(t *testing.T) []string {
 	t.Helper()
 	paths := []string{"namespace/namespace.yaml"}
 	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
-		if err == nil && d.IsDir() && slices.Contains([]string{"alerts", "chart", "gitops", "overlays"}, path) {
+		if err == nil && d.IsDir() && slices.Contains([]string{"alerts", "chart", "gitops", "kube-state-metrics", "overlays"}, path) {
 			return fs.SkipDir
 		}
 		if err == nil && filepath.Ext(path) == ".yaml" && path != paths[0] && d.Name() != "kustomization.yaml" {
