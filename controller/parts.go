@@ -127,7 +127,8 @@ func newParts(ctx context.Context, cfg Config, guarded guard, own ownCluster) (*
 		Member: m, Broker: b, Membership: p.membership, Own: p.exporter.Own(), Freezes: freezes, Expiry: p.expiry,
 		Rejections: rejections, Conditions: conditions, Metrics: cfg.Metrics, Log: cfg.Log,
 		Policy: cfg.policy(), Merge: cfg.mergeOptions(), Retry: requeue.imports.AddAfter,
-		ImportLacks: own.kinds.ImportLacks, ImportObserves: own.kinds.ImportObserves, Selectors: cfg.selectors(), ExportedAffinity: cfg.ExportedAffinity,
+		ImportLacks: own.kinds.ImportLacks, ImportObserves: own.kinds.ImportObserves,
+		Selectors: cfg.selectors(), ExportedAffinity: cfg.ExportedAffinity,
 		FailbackDelay: cfg.FailbackDelay,
 	})
 	b.Handle(p.brokerHandlers(ctx, rejections))

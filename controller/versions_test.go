@@ -20,8 +20,8 @@ import (
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
-// The controller follows ServiceExport and ServiceImport at v1 and v1beta1, also when that changes. With another version
-// alone it is frozen: the heartbeat and the exports go on, also after a restart (docs/spec/controller.md 5.3).
+// The controller follows ServiceExport and ServiceImport at v1 and v1beta1, also when that changes. With another
+// version alone it is frozen: the heartbeat and the exports go on, also after a restart (docs/spec/controller.md 5.3).
 func TestVersions(t *testing.T) {
 	tier.All(t)
 	env := memberenv.New(t)

@@ -1,6 +1,7 @@
 package ask
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -11,9 +12,11 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/httpstream"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/portforward"
 	"k8s.io/client-go/transport/spdy"
+	"k8s.io/streaming/pkg/httpstream"
 
 	"github.com/clusterset-dns/clusterset/admin/read"
 )
@@ -50,7 +53,7 @@ func dial(ctx context.Context, c *read.Cluster, pod *corev1.Pod, port int) (*str
 		return nil, ctx.Err()
 	case d := <-done:
 		if d.err != nil {
-			return nil, d.err
+			return nil, cmp.Or(answerOf(d.err), d.err)
 		}
 		return openStream(d.conn, port)
 	}
@@ -58,7 +61,7 @@ func dial(ctx context.Context, c *read.Cluster, pod *corev1.Pod, port int) (*str
 
 func newDialer(c *read.Cluster, pod *corev1.Pod) (httpstream.Dialer, error) {
 	at := c.Core.RESTClient().Post().Resource("pods").Namespace(pod.Namespace).Name(pod.Name).SubResource("portforward").URL()
-	overWebSocket, err := portforward.NewSPDYOverWebsocketDialer(at, c.API)
+	overWebSocket, err := portforward.NewSPDYOverWebsocketDialerForStreaming(at, c.API)
 	if err != nil {
 		return nil, err
 	}
@@ -66,10 +69,21 @@ func newDialer(c *read.Cluster, pod *corev1.Pod) (httpstream.Dialer, error) {
 	if err != nil {
 		return nil, err
 	}
-	overSPDY := spdy.NewDialer(upgrader, &http.Client{Transport: transport}, http.MethodPost, at)
-	return portforward.NewFallbackDialer(overWebSocket, overSPDY, func(err error) bool {
-		return httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err)
+	overSPDY := spdy.NewDialerForStreaming(upgrader, &http.Client{Transport: transport}, http.MethodPost, at)
+	return portforward.NewFallbackDialerForStreaming(overWebSocket, overSPDY, func(err error) bool {
+		return answerOf(err) == nil && (httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err))
 	}), nil
+}
+
+// answerOf returns the error with which an API server answered that knows WebSockets, or nil. One that does not rejects
+// the request as malformed.
+func answerOf(err error) error {
+	var upgrade *httpstream.UpgradeFailureError
+	if errors.As(err, &upgrade) && apierrors.ReasonForError(upgrade.Cause) != metav1.StatusReasonUnknown &&
+		!apierrors.IsBadRequest(upgrade.Cause) {
+		return upgrade.Cause
+	}
+	return nil
 }
 
 func openStream(conn httpstream.Connection, port int) (*stream, error) {

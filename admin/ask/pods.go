@@ -26,7 +26,8 @@ const atOnce = 20
 // Service asks all ready Pods behind a Service of a DNS server over TCP. The role is that of each server that it
 // returns. A Service without a ready Pod is one server that does not reply. One server that was not asked stands for
 // Pods that could not be listed. A Service without a selector has no Pods, and gives no server.
-func Service(ctx context.Context, c *read.Cluster, q Question, service *corev1.Service, role cause.Role) []cause.Server {
+func Service(ctx context.Context, c *read.Cluster, q Question, service *corev1.Service,
+	role cause.Role) []cause.Server {
 	if len(service.Spec.Selector) == 0 {
 		return nil
 	}
@@ -47,9 +48,9 @@ func Service(ctx context.Context, c *read.Cluster, q Question, service *corev1.S
 	var all errgroup.Group
 	all.SetLimit(atOnce)
 	for i := range ready {
-		servers[i] = cause.Server{Name: "pod/" + ready[i].Name, Role: role}
 		all.Go(func() error {
-			askPod(ctx, c, q, &ready[i], podPort(service, &ready[i]), &servers[i])
+			servers[i] = askPod(ctx, c, q, &ready[i], podPort(service, &ready[i]))
+			servers[i].Role = role
 			return nil
 		})
 	}
@@ -82,14 +83,15 @@ func podPort(service *corev1.Service, pod *corev1.Pod) int {
 	return standard
 }
 
-// askPod leaves s as it is if the Pod is gone.
-func askPod(ctx context.Context, c *read.Cluster, q Question, pod *corev1.Pod, port int, s *cause.Server) {
+// askPod asks nothing if the Pod is gone.
+func askPod(ctx context.Context, c *read.Cluster, q Question, pod *corev1.Pod, port int) cause.Server {
+	s := cause.Server{Name: "pod/" + pod.Name}
 	ctx, cancel := q.within(ctx)
 	defer cancel()
 	conn, err := dial(ctx, c, pod, port)
 	if err != nil {
 		s.Unread = read.Unread[any](c, err, "create", portForward, pod.Namespace).Why // "" for a Pod that is gone
-		return
+		return s
 	}
 	context.AfterFunc(ctx, func() { _ = conn.Close() }) // at the latest when this returns
 	answer, err := exchange(conn, q.message())
@@ -100,9 +102,10 @@ func askPod(ctx context.Context, c *read.Cluster, q Question, pod *corev1.Pod, p
 		}
 		s.TCP = cause.Reply{Asked: true, Failure: fmt.Sprintf("tcp Pod %s/%s port %d: %s", pod.Namespace, pod.Name, port,
 			failure)}
-		return
+		return s
 	}
 	s.TCP = reply(answer)
+	return s
 }
 
 func exchange(conn *stream, m *dns.Msg) (*dns.Msg, error) {

@@ -60,7 +60,7 @@ func (e evaluation) evaluate() {
 				"ClusterProperty clusterset.k8s.io is missing, but the broker has a Member for this cluster: run \"clusterset join\" " +
 					"to restore it, or \"clusterset leave\"")
 		case c.ClusterSet == "" && c.broker != "":
-			e.Warn("%s: use \"clusterset status --broker-only\", or the kubeconfig of a member", c.broker)
+			e.Problem("%s: use \"clusterset status --broker-only\", or the kubeconfig of a member", c.broker)
 		case c.ClusterSet == "":
 			e.Problem("this cluster is not a member of a clusterset: run \"clusterset join\", or choose another one by --context")
 		case e.memberRead:

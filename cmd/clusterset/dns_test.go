@@ -265,8 +265,8 @@ func (t dnsTest) oneKind(left int, texts []string, check func(dnsTest)) {
 // restarts: a CoreDNS without "reload" is started anew if the user asks for it, also when everything is written
 // already.
 func (t dnsTest) restarts() {
-	t.run(exitOK, []string{"deployment.apps/coredns -n kube-system updated (its Pods are started anew)"}, "apply",
-		"--wait=false", "--restart")
+	want(t.T, exitOK, []string{"deployment.apps/coredns -n kube-system updated (its Pods are started anew)"}, "dns",
+		"apply", "--wait=false", "--restart", "--ask=127.0.0.1:1", t.member)
 	o, err := t.east.Dynamic().Resource(schema.GroupVersionResource{Group: "apps", Version: "v1",
 		Resource: "deployments"}).
 		Namespace(metav1.NamespaceSystem).Get(t.Context(), "coredns", metav1.GetOptions{})
@@ -376,6 +376,6 @@ func (t dnsTest) withoutRights() {
 		t.Fatal(err)
 	}
 	want(t.T, exitError, []string{
-		`cannot list resource "services" in API group "" in the namespace "kube-system"`, "; deploy/dns-wiring/dns-wiring.yaml has the rights for this command\n",
+		`cannot get resource "services" in API group "" in the namespace "clusterset-system"`, "; deploy/dns-wiring/dns-wiring.yaml has the rights for this command\n",
 	}, "dns", "status", "--kubeconfig="+kubeconfig)
 }

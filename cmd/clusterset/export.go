@@ -152,7 +152,8 @@ func (e *exportCommand) export(ctx context.Context, name string) error {
 	same := before != nil && e.coversFlags(before)
 	if e.options.DryRun != write.DryRunClient {
 		options := metav1.ApplyOptions{FieldManager: wellknown.ManagerExport, Force: true, DryRun: e.options.DryRun.Field()}
-		after, err := read.Served(read.ServiceExports, func(r schema.GroupVersionResource) (*unstructured.Unstructured, error) {
+		after, err := read.Served(read.ServiceExports, func(r schema.GroupVersionResource) (*unstructured.Unstructured,
+			error) {
 			return e.client.Resource(r).Namespace(e.namespace).Apply(ctx, name, e.desired(r.GroupVersion(), name), options)
 		})
 		if err != nil {

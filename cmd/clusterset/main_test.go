@@ -382,7 +382,7 @@ func TestCommands(t *testing.T) {
 	want(t, exitProblems, []string{"Clusterset:   fleet", "east (this)",
 		"problem: no leader: no controller holds Lease clusterset-system/clusterset-controller"}, "status", member)
 	const isBroker = "this is the broker of clusterset fleet, and not a member: "
-	want(t, exitOK, []string{"warning: " + isBroker}, "status", "--kubeconfig="+hub.Kubeconfig())
+	want(t, exitProblems, []string{"problem: " + isBroker}, "status", "--kubeconfig="+hub.Kubeconfig())
 	want(t, exitError, []string{"error: " + isBroker}, "explain", "db.shop", "--kubeconfig="+hub.Kubeconfig(), "--timeout=1m")
 	want(t, exitOK, []string{"__start_clusterset"}, "completion", "bash")
 	completes(t, "east", "broker", "remove", broker, "")
@@ -414,7 +414,7 @@ func TestCommands(t *testing.T) {
 	if err != nil || left.GetAnnotations()["clusterset-dns.io/removed"] == "" {
 		t.Errorf("broker namespace %v, %v; want it with the mark", left, err)
 	}
-	want(t, exitOK, []string{"Clusterset:   not a member", "No problems found."}, "status", member)
+	want(t, exitProblems, []string{"Clusterset:   not a member", "problem: this cluster is not a member"}, "status", member)
 	want(t, exitOK, []string{"deleted"}, "broker", "remove", "east", broker)
 	want(t, exitError, []string{`error: remove: member "east" does not exist, and the broker has no other members`}, "broker", "remove", "east", broker)
 	want(t, exitOK, []string{"db -n shop created",

@@ -357,7 +357,8 @@ func TestConditionsOfTwoAuthors(t *testing.T) {
 	set := func(want ...metav1.Condition) []string {
 		t.Helper()
 		a.Writes.Take()
-		if _, err := a.cfg.Conditions.Set(t.Context(), a.Member.Export(db), wellknown.ManagerImporter, want, nil); err != nil {
+		_, err := a.cfg.Conditions.Set(t.Context(), a.Member.Export(db), wellknown.ManagerImporter, want, nil)
+		if err != nil {
 			t.Fatal(err)
 		}
 		return a.Writes.Take()

@@ -82,8 +82,8 @@ func (p *Publication) publish(ctx context.Context) error {
 }
 
 // Published returns the ClusterProperties of this cluster for the selectors of other members, sorted by name, and why
-// others, by name, are left out (docs/spec/selection.md 2). Its Member has its id and clusterset. If a property never decoded
-// since this process began, its value in before, the Member of this cluster or nil, counts.
+// others, by name, are left out (docs/spec/selection.md 2). Its Member has its id and clusterset. If a property never
+// decoded since this process began, its value in before, the Member of this cluster or nil, counts.
 func Published(c *member.Cluster, before *v1alpha1.Member) (properties []v1alpha1.Property,
 	leftOut map[string]string) {
 	var all v1alpha1.MemberStatus

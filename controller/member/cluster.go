@@ -124,7 +124,8 @@ func New(cfg Config) (*Cluster, error) {
 		return nil, fmt.Errorf("member: %w", err)
 	}
 	c := &Cluster{
-		client: client, cidrs: cfg.ServiceCIDRs, exportClusters: cfg.Kinds.ExportClusters, followed: make(map[reflect.Type]followed),
+		client: client, cidrs: cfg.ServiceCIDRs, exportClusters: cfg.Kinds.ExportClusters,
+		followed: make(map[reflect.Type]followed),
 		rejected: cfg.Rejected, barrier: cfg.Barrier, former: newKeptExports(cfg.Log),
 		keptProps: newKeptProperties(),
 	}

@@ -16,8 +16,8 @@ import (
 // A Policy decides which namespaces take part, for exports and for imports (docs/spec/controller.md 9).
 //
 // A namespace takes part if Names lists it or Selector matches its labels. With neither, every namespace takes part
-// except default. The namespaces of the controller and of a broker never do. The namespaces kube-* and openshift-* do if
-// they list their source clusters: whoever could export into kube-system of every member would own all of them.
+// except default. The namespaces of the controller and of a broker never do. The namespaces kube-* and openshift-* do
+// if they list their source clusters: whoever could export into kube-system of every member would own all of them.
 type Policy struct {
 	Names      []string
 	Selector   labels.Selector // nil selects nothing
@@ -60,7 +60,8 @@ func (p Policy) Creates(namespace string) bool {
 	switch {
 	case !p.Create || p.Selector != nil || !apibroker.IsLabel(namespace):
 		return false
-	case p.excludes(namespace, nil) || namespace == metav1.NamespaceDefault || strings.HasPrefix(namespace, "clusterset-") ||
+	case p.excludes(namespace, nil) || namespace == metav1.NamespaceDefault ||
+		strings.HasPrefix(namespace, "clusterset-") ||
 		apibroker.IsNamespaceName(namespace):
 		return false
 	}

@@ -35,7 +35,8 @@ type keptProperties struct {
 }
 
 func newKeptProperties() *keptProperties {
-	return &keptProperties{byName: make(map[string]*aboutv1beta1.ClusterProperty), gone: make(map[string]bool), changed: func() {}}
+	return &keptProperties{byName: make(map[string]*aboutv1beta1.ClusterProperty), gone: make(map[string]bool),
+		changed: func() {}}
 }
 
 // handler returns what an informer calls, one event after the other.
@@ -103,7 +104,9 @@ func (k *keptProperties) handle(changed func()) {
 
 // orFormer returns those that the informer has and the kept ones, by name. The kept ones are read first, as in
 // [keptExports.orFormer].
-func (k *keptProperties) orFormer(informer func() []*aboutv1beta1.ClusterProperty) map[string]*aboutv1beta1.ClusterProperty {
+func (k *keptProperties) orFormer(
+	informer func() []*aboutv1beta1.ClusterProperty,
+) map[string]*aboutv1beta1.ClusterProperty {
 	all := make(map[string]*aboutv1beta1.ClusterProperty)
 	k.mu.Lock()
 	for name, o := range k.byName {

@@ -72,8 +72,8 @@ func Find(in Input) Report {
 	return r
 }
 
-// verdict never overrules a step that is wrong or unknown: only answers of all servers that were asked prove that a name
-// resolves.
+// verdict never overrules a step that is wrong or unknown: only answers of all servers that were asked prove that a
+// name resolves.
 func (w *walk) verdict() Verdict {
 	at := w.first(Wrong)
 	answered := at < 0 && w.asked() && (w.target.Service == "" || w.hasReplies())

@@ -79,7 +79,8 @@ func (w *walk) answersFor(r *wiring.Resolver) bool {
 		s := &w.in.Servers[i]
 		at, err := netip.ParseAddrPort(s.Name)
 		switch {
-		case s.Role == ClusterDNS && r.Kind != wiring.NodeLocal, err == nil && slices.Contains(r.Addresses, at.Addr().String()):
+		case s.Role == ClusterDNS && r.Kind != wiring.NodeLocal,
+			err == nil && slices.Contains(r.Addresses, at.Addr().String()):
 			if s.Unread != "" || w.serverFault(s).code != "" {
 				return false
 			}

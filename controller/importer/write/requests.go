@@ -127,8 +127,8 @@ func (r *requests) patchAs(ctx context.Context, name string, o apiserver.Object)
 	return r.rejected(name, o, err)
 }
 
-// applyStatus writes the status of an object, which has this name among the responses, with more fields. It is not written if the object
-// is another one by now: then that is read.
+// applyStatus writes the status of an object, which has this name among the responses, with more fields. It is not
+// written if the object is another one by now: then that is read.
 func (r *requests) applyStatus(ctx context.Context, name string, o apiserver.Object,
 	more map[string]any) (written bool, err error) {
 	switch err := r.writer.cfg.Member.Client().ApplyStatus(ctx, o, wellknown.ManagerImporter, more); {

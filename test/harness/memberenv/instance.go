@@ -64,7 +64,8 @@ func (e *Env) Start(serviceCIDRs ...netip.Prefix) *Instance {
 			e.Fatal(err)
 		}
 	}
-	i.Member, err = member.New(member.Config{REST: rest, Kinds: e.Kinds, ServiceCIDRs: serviceCIDRs, Log: i.Log, Rejected: i.reject})
+	i.Member, err = member.New(member.Config{REST: rest, Kinds: e.Kinds, ServiceCIDRs: serviceCIDRs, Log: i.Log,
+		Rejected: i.reject})
 	must()
 	events, err := member.NewEvents(i.Member, rest, "test", i.Metrics)
 	must()
