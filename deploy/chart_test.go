@@ -2,6 +2,7 @@ package deploy_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -12,7 +13,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 	"sigs.k8s.io/yaml"
@@ -54,10 +54,14 @@ func template(t *testing.T, values map[string]any) (manifest, notes string) {
 	if err != nil || !found {
 		t.Fatalf("helm template with %v: %v\n%s", values, err, out)
 	}
+	manifest, _, _ = strings.Cut(manifest, helmTests)
 	return manifest, notes
 }
 
-// canonical returns one line for each object, sorted, without hooks: Helm alone runs them.
+// helmTests precedes the last templates, those of "helm test", which Helm does not install.
+const helmTests = "---\n# Source: clusterset/templates/tests/"
+
+// canonical returns one line for each object, sorted.
 func canonical(t *testing.T, manifest []byte) []string {
 	t.Helper()
 	parsed, err := controlplane.ParseYAML(manifest)
@@ -66,9 +70,6 @@ func canonical(t *testing.T, manifest []byte) []string {
 	}
 	var lines []string
 	for _, o := range parsed {
-		if o.(*unstructured.Unstructured).GetAnnotations()["helm.sh/hook"] != "" {
-			continue
-		}
 		text, err := o.(*unstructured.Unstructured).MarshalJSON()
 		if err != nil {
 			t.Fatal(err)
@@ -218,19 +219,12 @@ var chartOptions = map[string]any{
 
 // TestHelmTest runs the command of the Pod of "helm test": it succeeds while the server has both zones, and else fails.
 func TestHelmTest(t *testing.T) {
-	manifest, _ := template(t, map[string]any{"zone": "clusterset.local example.org"})
-	parsed, err := controlplane.ParseYAML([]byte(manifest))
-	if err != nil {
-		t.Fatal(err)
-	}
+	out, err := helm(t, map[string]any{"zone": "clusterset.local example.org"}, "template", "chart", system)
+	_, text, _ := strings.Cut(out, helmTests)
+	text, _, _ = strings.Cut(text, "---\n")
 	var pod corev1.Pod
-	for _, o := range parsed {
-		if object := o.(*unstructured.Unstructured); object.GetKind() == "Pod" {
-			err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(object.Object, &pod, true)
-			if err != nil {
-				t.Fatal(err)
-			}
-		}
+	if err := errors.Join(err, yaml.UnmarshalStrict([]byte(strings.TrimPrefix(text, "ask.yaml\n")), &pod)); err != nil {
+		t.Fatalf("%v in\n%s", err, text)
 	}
 	container := pod.Spec.Containers[0]
 	if got, want := container.Args[0], "--dns-server=clusterset-dns.clusterset-system.svc.cluster.local:53"; got != want {
