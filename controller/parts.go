@@ -128,8 +128,7 @@ func newParts(ctx context.Context, cfg Config, guarded guard, own ownCluster) (*
 		Rejections: rejections, Conditions: conditions, Metrics: cfg.Metrics, Log: cfg.Log,
 		Policy: cfg.policy(), Merge: cfg.mergeOptions(), Retry: requeue.imports.AddAfter,
 		ImportLacks: own.kinds.ImportLacks, ImportObserves: own.kinds.ImportObserves,
-		Selectors: cfg.selectors(), ExportedAffinity: cfg.ExportedAffinity,
-		FailbackDelay: cfg.FailbackDelay,
+		Selectors: cfg.selectors(), ExportedAffinity: cfg.ExportedAffinity, FailbackDelay: cfg.FailbackDelay,
 	})
 	b.Handle(p.brokerHandlers(ctx, rejections))
 	return p, nil

@@ -221,8 +221,8 @@ const (
 // which renews its heartbeat so seldom that others should not drop it while it lives (docs/spec/controller.md 8.2).
 const MaxHeartbeatTTL = time.Hour
 
-// HeartbeatTTL returns the TTL of a heartbeat for a cluster with the TTL own: the larger of it and the one in the Lease,
-// which counts up to MaxHeartbeatTTL. A heartbeat is expired at that age.
+// HeartbeatTTL returns the TTL of a heartbeat for a cluster with the TTL own: the larger of it and the one in the
+// Lease, which counts up to MaxHeartbeatTTL. A heartbeat is expired at that age.
 func HeartbeatTTL(lease *coordinationv1.LeaseSpec, own time.Duration) time.Duration {
 	if lease.LeaseDurationSeconds == nil {
 		return own
