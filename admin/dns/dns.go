@@ -70,6 +70,11 @@ func Apply(ctx context.Context, member *rest.Config, o Options) (State, error) {
 		err = w.awaitAnswer(ctx, &s)
 	}
 	s.Warnings = append(s.Warnings, warnings...)
+	for _, a := range before {
+		if a.Unread != "" {
+			s.Warnings = append(s.Warnings, a.Server+" was not asked: "+a.Unread)
+		}
+	}
 	s.evaluate()
 	return s, err
 }

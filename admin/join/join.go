@@ -260,7 +260,7 @@ func (j *joiner) readNamespace(ctx context.Context, a *Admission) error {
 	heartbeat, err := j.broker.Heartbeat(ctx, a.Spec.Namespace)
 	now := j.input.options.Now()
 	if j.input.local.Membership == nil || heartbeat != nil &&
-		now.Sub(heartbeat.RenewTime.Time) > broker.HeartbeatTTL(heartbeat, time.Minute) {
+		broker.HeartbeatExpired(heartbeat, time.Minute, now) {
 		a.Joined = now.UTC().Format(time.RFC3339Nano)
 	}
 	return err

@@ -89,7 +89,8 @@ func findRemoval(ctx context.Context, c *write.Writer, clusterID string, o Leave
 	if err != nil || heartbeat == nil || o.Force {
 		return r, err
 	}
-	if age := max(o.now().Sub(heartbeat.RenewTime.Time), 0); age < broker.HeartbeatTTL(heartbeat, time.Minute) {
+	if now := o.now(); !broker.HeartbeatExpired(heartbeat, time.Minute, now) {
+		age := max(now.Sub(heartbeat.RenewTime.Time), 0)
 		err = fmt.Errorf("member %q renewed its heartbeat %s ago: run \"clusterset leave\" in that cluster, or use --force",
 			clusterID, age.Round(time.Second))
 	}

@@ -421,7 +421,7 @@ func (s *collector) readHeartbeat(ctx context.Context, c *read.Cluster, m *v1alp
 	renewed := &heartbeat.RenewTime.Time
 	age := max(s.options.Now().Sub(*renewed), 0)
 	state.Heartbeat, state.HeartbeatAge = renewed, age.Round(time.Second).String()
-	state.Expired = age >= broker.HeartbeatTTL(heartbeat, s.options.TTL)
+	state.Expired = broker.HeartbeatExpired(heartbeat, s.options.TTL, s.options.Now())
 	return state, nil
 }
 

@@ -222,12 +222,18 @@ const (
 const MaxHeartbeatTTL = time.Hour
 
 // HeartbeatTTL returns the TTL of a heartbeat for a cluster with the TTL own: the larger of it and the one in the
-// Lease, which counts up to MaxHeartbeatTTL. A heartbeat is expired at that age.
+// Lease, which counts up to MaxHeartbeatTTL.
 func HeartbeatTTL(lease *coordinationv1.LeaseSpec, own time.Duration) time.Duration {
 	if lease.LeaseDurationSeconds == nil {
 		return own
 	}
 	return max(own, min(time.Duration(*lease.LeaseDurationSeconds)*time.Second, MaxHeartbeatTTL))
+}
+
+// HeartbeatExpired reports whether the heartbeat of a member has expired, so that the member is silent for a cluster
+// with the TTL own (docs/spec/controller.md 8.2). It has been renewed at least once.
+func HeartbeatExpired(lease *coordinationv1.LeaseSpec, own time.Duration, now time.Time) bool {
+	return now.Sub(lease.RenewTime.Time) >= HeartbeatTTL(lease, own)
 }
 
 // maxPrefix is how many octets of a prefix count in [NamespaceName]: with "-" and 16 digits it stays one label.

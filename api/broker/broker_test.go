@@ -8,6 +8,7 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
@@ -136,6 +137,28 @@ func TestHeartbeatTTL(t *testing.T) {
 	} {
 		if got := broker.HeartbeatTTL(&coordinationv1.LeaseSpec{LeaseDurationSeconds: tt.lease}, tt.own); got != tt.want {
 			t.Errorf("lease %v, own %s: %s, want %s", tt.lease, tt.own, got, tt.want)
+		}
+	}
+}
+
+func TestHeartbeatExpired(t *testing.T) {
+	now := time.Now()
+	for _, tt := range []struct {
+		lease    *int32
+		own, age time.Duration
+		want     bool
+	}{
+		{nil, time.Minute, time.Minute - 1, false},
+		{nil, time.Minute, time.Minute, true},
+		{new(int32(90)), time.Minute, 90*time.Second - 1, false},
+		{new(int32(90)), time.Minute, 90 * time.Second, true},
+		{new(int32(1 << 30)), time.Minute, time.Hour, true},
+		{nil, time.Minute, -time.Hour, false},
+	} {
+		lease := &coordinationv1.LeaseSpec{LeaseDurationSeconds: tt.lease,
+			RenewTime: &metav1.MicroTime{Time: now.Add(-tt.age)}}
+		if got := broker.HeartbeatExpired(lease, tt.own, now); got != tt.want {
+			t.Errorf("lease %v, own %s, age %s: %t, want %t", tt.lease, tt.own, tt.age, got, tt.want)
 		}
 	}
 }

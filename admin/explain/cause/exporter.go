@@ -132,7 +132,7 @@ func readRecords(in *Input, t Target, get func(string) *exporter) {
 			ownProperties(in))
 		if lease := in.Broker.Heartbeats.Value[r.Namespace]; lease != nil && lease.RenewTime != nil {
 			e.beats, e.heartbeat = true, max(in.Now.Sub(lease.RenewTime.Time), 0)
-			e.expired = e.heartbeat >= broker.HeartbeatTTL(lease, in.TTL)
+			e.expired = broker.HeartbeatExpired(lease, in.TTL, in.Now)
 		}
 	}
 }

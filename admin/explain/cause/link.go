@@ -116,7 +116,7 @@ func memberFault(in *Input) (reason.Code, string) {
 	case in.Broker.Heartbeats.State != Present || !hasLeader(in):
 	case lease == nil || lease.RenewTime == nil:
 		return reason.OwnHeartbeatExpired, fmt.Sprintf("there is no heartbeat in namespace %s", m.Spec.Namespace)
-	case in.Now.Sub(lease.RenewTime.Time) >= broker.HeartbeatTTL(lease, in.TTL):
+	case broker.HeartbeatExpired(lease, in.TTL, in.Now):
 		return reason.OwnHeartbeatExpired, "it was last renewed " + agoText(in.Now.Sub(lease.RenewTime.Time))
 	}
 	return "", ""
