@@ -64,6 +64,11 @@ func (i *installer) hasController() bool { return i.mode != "" && i.mode != depl
 // them.
 const annotationValues = "clusterset-dns.io/values"
 
+// errNoImage has the lines that make an image.
+var errNoImage = errors.New(`no image: want --image, or --components=none. To make one, in the source of clusterset:
+  docker build --build-arg VERSION=$(git describe --tags --always --dirty) -t REGISTRY/clusterset:TAG .
+  docker push REGISTRY/clusterset:TAG   # or: kind load docker-image REGISTRY/clusterset:TAG --name CLUSTER`)
+
 // prepareObjects decides the installation, with these values, and writes nothing.
 func (i *installer) prepareObjects(ctx context.Context, values Values) error {
 	if slices.Contains(i.options.Components, ComponentWiring) {
@@ -79,8 +84,7 @@ func (i *installer) prepareObjects(ctx context.Context, values Values) error {
 	case i.values.Image == "" && i.foreign:
 		i.values.Image = "none" // no object of it is written
 	case i.values.Image == "":
-		return errors.New(
-			"no image: want --image, with the image that the Dockerfile describes in a registry of yours; or --components=none")
+		return errNoImage
 	case !isImage(i.values.Image):
 		return fmt.Errorf("image %q: want REPOSITORY:TAG, without blanks and quotes", i.values.Image)
 	}

@@ -2,6 +2,7 @@ package join
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -137,6 +138,10 @@ func (j *joiner) prepareComponents(ctx context.Context) error {
 		values.ControllerOptions = map[string]string{"merge": string(j.input.merge)}
 	}
 	if err := j.install.prepareObjects(ctx, values); err != nil {
+		// Both are missing at a first try.
+		if _, noID := j.input.clusterID(); errors.Is(err, errNoImage) && noID != nil {
+			err = fmt.Errorf("%w; %w", noID, err)
+		}
 		return err
 	}
 	if j.install.mode != "" {

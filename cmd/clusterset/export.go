@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/clusterset-dns/clusterset/admin/read"
@@ -24,13 +25,20 @@ import (
 func newExport(f *factory) *cobra.Command {
 	e := &exportCommand{output: &output{factory: f}}
 	c := &cobra.Command{
-		Use: "export SERVICE...", Short: "Export services to all members of the clusterset", Args: requireServices,
+		Use: "export SERVICE...", Short: "Export services to all members of the clusterset",
+		Args: func(c *cobra.Command, args []string) error {
+			if e.selector != "" && len(args) == 0 {
+				return nil
+			}
+			return requireServices(c, args)
+		},
 		Long: `Export services to all members of the clusterset: create a ServiceExport for each, and wait until the controller has
 written it to the broker. To change or remove labels and annotations, run the command again.
 
 The command fails if an export has not taken effect after --timeout. The ServiceExports stay, and take effect later.
 Without --wait=false the Service must exist.`,
 		Example: `  clusterset export db cache -n shop
+  clusterset export -l tier=data -n shop
   clusterset export db -n shop --label tier=data --annotation example.com/owner=team-a`,
 		ValidArgsFunction: f.completeResources(read.Services, broker.LabelManagedBy+"!="+broker.ManagedBy),
 	}
@@ -39,6 +47,7 @@ Without --wait=false the Service must exist.`,
 	c.Flags().StringToStringVar(&e.annotations, "annotation", nil, "`KEY=VALUE` of an annotation of the imports, repeatable")
 	c.Flags().StringVar(&e.useVIP, "use-clusterset-ip", "", "whether the service gets a clusterset IP, `true|false`, where controllers have \"vip cidr\"; default: as the controller is configured")
 	completeWords(c, "use-clusterset-ip", "true", "false")
+	c.Flags().StringVarP(&e.selector, "selector", "l", "", "label `SELECTOR` of the Services that exist now, in place of names")
 	c.Flags().StringVar(&e.zone, "zone", "clusterset.local", "`ZONE` of the clusterset, for the names to resolve")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if err := e.checkFlags(); err != nil {
@@ -47,9 +56,40 @@ Without --wait=false the Service must exist.`,
 		if err := e.open(); err != nil {
 			return err
 		}
+		if e.selector != "" {
+			var err error
+			if args, err = e.selectServices(c.Context(), args); err != nil {
+				return err
+			}
+		}
 		return e.exportAll(c.Context(), args)
 	}
 	return c
+}
+
+// selectServices returns the names of the Services that match the selector.
+func (e *exportCommand) selectServices(ctx context.Context, args []string) (names []string, err error) {
+	if len(args) > 0 {
+		return nil, fmt.Errorf("--selector=%s and names of Services: want only one of them", e.selector)
+	}
+	selector, err := labels.Parse(e.selector)
+	if err != nil {
+		return nil, fmt.Errorf("--selector=%s: %w", e.selector, err)
+	}
+	found, err := e.client.Resource(read.Services).Namespace(e.namespace).List(ctx,
+		metav1.ListOptions{LabelSelector: selector.String()})
+	if err != nil {
+		return nil, err
+	}
+	for i := range found.Items {
+		if found.Items[i].GetLabels()[broker.LabelManagedBy] != broker.ManagedBy {
+			names = append(names, found.Items[i].GetName())
+		}
+	}
+	if len(names) == 0 {
+		return nil, fmt.Errorf("--selector=%s: no Service in namespace %q matches", e.selector, e.namespace)
+	}
+	return names, nil
 }
 
 func (e *exportCommand) exportAll(ctx context.Context, names []string) error {

@@ -27,6 +27,7 @@ type exportCommand struct {
 
 	labels, annotations map[string]string
 	useVIP              string // "true", "false" or empty
+	selector            string // of Services, in place of names
 	zone                string
 	wait                bool
 	check               bool // that a Service exists before its export is created

@@ -412,6 +412,8 @@ func cannotInstall(t *testing.T, join []string) {
 			t.Errorf("join %s printed\n%s\nwant nothing", tt.flag, out)
 		}
 	}
+	want(t, exitError, []string{"error: join: no cluster id: want --cluster-id; ", "; no image: want --image", "docker push "},
+		append(slices.Clone(join), "--cluster-id=")...)
 	out := want(t, exitOK, []string{"deployment.apps/clusterset-dns -n clusterset-system created (server dry run)",
 		"+        image: example.org/a:1",
 		"warning: what is to be written for the cluster's DNS server is not known yet"},

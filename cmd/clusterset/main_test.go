@@ -449,6 +449,18 @@ func exports(t *testing.T, east *controlplane.ControlPlane, member, administrato
 	}
 	want(t, exitOK, []string{"later -n shop created (server dry run)"}, "export", "later", member, "-n", "shop",
 		"--wait=false", "--dry-run=server")
+	out = want(t, exitOK, []string{"/db -n shop created (server dry run)"}, "export", "-l", "!missing", member, "-n", "shop",
+		"--dry-run=server")
+	if strings.Contains(out, "derived") {
+		t.Errorf("export of selected Services printed %q, want no derived Service", out)
+	}
+	for text, args := range map[string][]string{
+		`error: --selector=a=b: no Service in namespace "shop" matches`:      {"-l", "a=b"},
+		`error: --selector=a=b and names of Services: want only one of them`: {"db", "--selector=a=b"},
+		`error: --selector=a b: `: {"-l", "a b"},
+	} {
+		want(t, exitError, []string{text}, append([]string{"export", member, "-n", "shop"}, args...)...)
+	}
 	want(t, exitOK, []string{"serviceexport.multicluster.x-k8s.io/db -n shop created"}, "export", "db", member, "-n",
 		"shop", "--wait=false")
 	inVain(t,
