@@ -255,7 +255,8 @@ func testWrites(t *testing.T, c *controlplane.ControlPlane, account string) {
 	apply(t, c, &corev1.Namespace{TypeMeta: kind(corev1.SchemeGroupVersion, "Namespace"),
 		ObjectMeta: metav1.ObjectMeta{Name: "shop"}},
 		&corev1.Namespace{TypeMeta: kind(corev1.SchemeGroupVersion, "Namespace"),
-			ObjectMeta: metav1.ObjectMeta{Name: "openshift-dns"}},
+			ObjectMeta: metav1.ObjectMeta{Name: "openshift-dns",
+				Annotations: map[string]string{broker.AnnotationAllowedSources: ""}}},
 		&corev1.Namespace{TypeMeta: kind(corev1.SchemeGroupVersion, "Namespace"),
 			ObjectMeta: metav1.ObjectMeta{Name: "openshift-shop",
 				Annotations: map[string]string{broker.AnnotationAllowedSources: "west"}}})

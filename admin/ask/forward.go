@@ -29,54 +29,61 @@ type stream struct {
 	problem  chan string // what the kubelet writes when the connection fails; "" if it ends without a word
 }
 
-// dial opens a stream through the API server: over a WebSocket, or over SPDY if the API server is too old for that.
+// dial opens a stream through the API server, which ends with ctx.
 func dial(ctx context.Context, c *read.Cluster, pod *corev1.Pod, port int) (*stream, error) {
-	dialer, err := newDialer(c, pod)
-	if err != nil {
-		return nil, err
-	}
 	type dialed struct {
 		conn httpstream.Connection
 		err  error
 	}
 	// It takes no context.
-	done := make(chan dialed, 1)
+	done := make(chan dialed)
 	go func() {
-		conn, _, err := dialer.Dial(portforward.PortForwardProtocolV1Name)
-		if err == nil && ctx.Err() != nil {
-			_ = conn.Close() // nobody waits for it
+		conn, err := connect(c, pod)
+		select {
+		case done <- dialed{conn, err}:
+		case <-ctx.Done(): // nobody waits for it
+			if err == nil {
+				_ = conn.Close()
+			}
 		}
-		done <- dialed{conn, err}
 	}()
 	select {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case d := <-done:
 		if d.err != nil {
-			return nil, cmp.Or(answerOf(d.err), d.err)
+			return nil, d.err
 		}
-		return openStream(d.conn, port)
+		context.AfterFunc(ctx, func() { _ = d.conn.Close() })
+		s, err := openStream(d.conn, port)
+		return s, cmp.Or(ctx.Err(), err)
 	}
 }
 
-func newDialer(c *read.Cluster, pod *corev1.Pod) (httpstream.Dialer, error) {
+// connect connects over a WebSocket, or over SPDY if the API server is too old for that, or its roles are.
+func connect(c *read.Cluster, pod *corev1.Pod) (httpstream.Connection, error) {
 	at := c.Core.RESTClient().Post().Resource("pods").Namespace(pod.Namespace).Name(pod.Name).SubResource("portforward").URL()
 	overWebSocket, err := portforward.NewSPDYOverWebsocketDialerForStreaming(at, c.API)
 	if err != nil {
 		return nil, err
 	}
-	transport, upgrader, err := spdy.RoundTripperFor(c.API)
-	if err != nil {
-		return nil, err
+	conn, _, err := overWebSocket.Dial(portforward.PortForwardProtocolV1Name)
+	if err == nil || !httpstream.IsUpgradeFailure(err) && !httpstream.IsHTTPSProxyError(err) {
+		return conn, err
+	}
+	transport, upgrader, failed := spdy.RoundTripperFor(c.API)
+	if failed != nil {
+		return nil, failed
 	}
 	overSPDY := spdy.NewDialerForStreaming(upgrader, &http.Client{Transport: transport}, http.MethodPost, at)
-	return portforward.NewFallbackDialerForStreaming(overWebSocket, overSPDY, func(err error) bool {
-		return answerOf(err) == nil && (httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err))
-	}), nil
+	if conn, _, failed = overSPDY.Dial(portforward.PortForwardProtocolV1Name); failed == nil {
+		return conn, nil
+	}
+	return nil, cmp.Or(answerOf(err), failed)
 }
 
-// answerOf returns the error with which an API server answered that knows WebSockets, or nil. One that does not rejects
-// the request as malformed.
+// answerOf returns the error with which an API server answered that knows WebSockets, or nil. The other protocol has
+// its text alone. One that does not know them rejects the request as malformed.
 func answerOf(err error) error {
 	var upgrade *httpstream.UpgradeFailureError
 	if errors.As(err, &upgrade) && apierrors.ReasonForError(upgrade.Cause) != metav1.StatusReasonUnknown &&

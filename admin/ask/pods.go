@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/miekg/dns"
 	"golang.org/x/sync/errgroup"
@@ -61,10 +62,10 @@ func Service(ctx context.Context, c *read.Cluster, q Question, service *corev1.S
 // podPort returns the port of a Pod that takes DNS over TCP.
 func podPort(service *corev1.Service, pod *corev1.Pod) int {
 	const standard = 53
-	target := intstr.FromInt32(standard)
+	target, overTCP := intstr.FromInt32(standard), false
 	for _, p := range service.Spec.Ports {
-		if p.Port == standard && (p.Protocol == corev1.ProtocolTCP || target.IntValue() == standard) {
-			target = p.TargetPort
+		if p.Port == standard && (p.Protocol == corev1.ProtocolTCP || !overTCP) {
+			target, overTCP = p.TargetPort, p.Protocol == corev1.ProtocolTCP
 		}
 	}
 	if target.Type == intstr.Int {
@@ -86,19 +87,25 @@ func podPort(service *corev1.Service, pod *corev1.Pod) int {
 // askPod asks nothing if the Pod is gone.
 func askPod(ctx context.Context, c *read.Cluster, q Question, pod *corev1.Pod, port int) cause.Server {
 	s := cause.Server{Name: "pod/" + pod.Name}
-	ctx, cancel := q.within(ctx)
-	defer cancel()
-	conn, err := dial(ctx, c, pod, port)
+	dialing, cancelDial := q.within(ctx)
+	defer cancelDial()
+	conn, err := dial(dialing, c, pod, port)
 	if err != nil {
 		s.Unread = read.Unread[any](c, err, "create", portForward, pod.Namespace).Why // "" for a Pod that is gone
 		return s
 	}
-	context.AfterFunc(ctx, func() { _ = conn.Close() }) // at the latest when this returns
 	answer, err := exchange(conn, q.message())
 	if err != nil {
-		failure := logging.Line(conn.reason(ctx, err))
-		if ctx.Err() != nil {
+		failure := logging.Line(conn.reason(dialing, err))
+		switch {
+		case ctx.Err() != nil:
+			s.Unread = "the time for all Pods was over"
+			return s
+		case dialing.Err() != nil:
 			failure = "no answer in time"
+		case pod.Spec.HostNetwork && strings.Contains(failure, "refused"):
+			s.Unread = "on its Node it listens at another address than that of the loopback device"
+			return s
 		}
 		s.TCP = cause.Reply{Asked: true, Failure: fmt.Sprintf("tcp Pod %s/%s port %d: %s", pod.Namespace, pod.Name, port,
 			failure)}

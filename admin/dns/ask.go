@@ -92,16 +92,24 @@ func (s *State) unanswered() *Answer {
 
 // Answered reports whether resolvers were asked, and each gave the answer of a DNS server of a clusterset.
 func (s *State) Answered() bool {
-	return slices.ContainsFunc(s.Answers, Answer.replied) && s.unanswered() == nil
+	return slices.ContainsFunc(s.Answers, Answer.replied) && s.unanswered() == nil &&
+		!slices.ContainsFunc(s.Answers, func(a Answer) bool { return a.Unread != "" })
 }
 
 // String is a clause.
 func (a Answer) String() string {
-	if a.Response == "" {
+	switch {
+	case a.Unread != "":
+		return a.Server + " was not asked: " + a.Unread
+	case a.Response == "":
 		return a.Server + " does not answer: " + a.Error
 	}
 	return a.Server + " answers " + a.Response
 }
 
-// Installed reports whether the cluster has the DNS server of the clusterset, or serves the zone in its own.
-func (s *State) Installed() bool { return s.Server.object != nil || s.inProcess() }
+// Installed reports whether the cluster has the DNS server of the clusterset, serves the zone in its own, or has what
+// an earlier call has written.
+func (s *State) Installed() bool {
+	return s.Server.object != nil || s.inProcess() ||
+		slices.ContainsFunc(s.Resolvers, func(r wiring.Resolver) bool { return r.Undo != nil })
+}

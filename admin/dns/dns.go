@@ -66,15 +66,14 @@ func Apply(ctx context.Context, member *rest.Config, o Options) (State, error) {
 	if s, err = w.state(ctx); err != nil {
 		return s, err
 	}
-	if o.Wait && allWired(s) && (o.Ask != "" || slices.ContainsFunc(before, Answer.replied)) {
+	switch {
+	case !o.Wait || len(before) == 0:
+	case allWired(s) && (o.Ask != "" || slices.ContainsFunc(before, Answer.replied)):
 		err = w.awaitAnswer(ctx, &s)
+	default:
+		w.ask(ctx, &s)
 	}
 	s.Warnings = append(s.Warnings, warnings...)
-	for _, a := range before {
-		if a.Unread != "" {
-			s.Warnings = append(s.Warnings, a.Server+" was not asked: "+a.Unread)
-		}
-	}
 	s.evaluate()
 	return s, err
 }

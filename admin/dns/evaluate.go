@@ -40,14 +40,15 @@ func (s *State) evaluate() {
 		}
 	}
 	// A zone that is served in the process of the resolver needs no server.
-	if s.Server.Problem != "" && (!wired || len(s.Server.Addresses) > 0) {
+	named := s.Server.Problem != "" && (!wired || len(s.Server.Addresses) > 0)
+	if named {
 		s.Problems = append(s.Problems, s.Server.Problem)
 	}
 	for _, a := range s.Answers {
 		switch {
 		case a.Unread != "":
 			s.Unread = append(s.Unread, a.Server+": "+a.Unread)
-		case a.Error != "" && a.Role == cause.ClusterSetDNS && s.Server.Problem != "": // named above
+		case a.Error != "" && a.Role == cause.ClusterSetDNS && named:
 		case a.Error != "":
 			s.Problems = append(s.Problems, a.String())
 		case !a.Wired && (wired || a.Role == cause.ClusterSetDNS):

@@ -41,7 +41,10 @@ func Unread[T any](c *Cluster, err error, verb string, of schema.GroupVersionRes
 	}
 	why := logging.Line(err)
 	if errors.Is(err, context.DeadlineExceeded) {
-		why = "no answer within " + c.timeout.String() + " (--timeout)"
+		why = "no answer in time"
+		if c.timeout > 0 {
+			why = "no answer within " + c.timeout.String() + " (--timeout)"
+		}
 	}
 	return cause.Read[T]{State: cause.Unreachable, Why: fmt.Sprintf("%s %s: %s", verb, what, why)}
 }

@@ -12,6 +12,13 @@ import (
 // askDNS returns what the DNS servers of a member answer, if it has that of the clusterset.
 func askDNS(ctx context.Context, config *rest.Config, o dns.Options) *read.Result {
 	state, err := dns.Status(ctx, config, o)
+	if err == nil && !state.Installed() && o.Service == dns.Defaults().Service {
+		o.Service.Name = "clusterset" // of the installation in one Deployment
+		state, err = dns.Status(ctx, config, o)
+	}
+	if err == nil {
+		err = state.CheckZone()
+	}
 	switch {
 	case err != nil:
 		return &read.Result{Unread: []string{"DNS: " + err.Error()}}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -34,13 +33,10 @@ type importList struct {
 	ours, old, foreign []*mcsv1beta1.ServiceImport
 }
 
-// readImports reads the ServiceImports. Without the right to list them it returns an empty list.
+// readImports reads the ServiceImports.
 func readImports(ctx context.Context, c *read.Cluster) (importList, error) {
 	var l importList
 	all, err := read.List[mcsv1beta1.ServiceImport](ctx, c, read.ServiceImports, "", "")
-	if apierrors.IsForbidden(err) {
-		return l, nil
-	}
 	for i := range all {
 		imp := &all[i]
 		_, old := imp.Labels[labelOldImport]

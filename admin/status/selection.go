@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
@@ -29,9 +28,6 @@ func readSelection(ctx context.Context, c *read.Cluster, imports []*mcsv1beta1.S
 	}
 	all, err := read.List[discoveryv1.EndpointSlice](ctx, c, read.EndpointSlices, "",
 		discoveryv1.LabelManagedBy+"="+broker.ManagedBy)
-	if apierrors.IsForbidden(err) {
-		return nil, nil
-	}
 	if err != nil {
 		return nil, err
 	}

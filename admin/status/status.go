@@ -187,7 +187,7 @@ func (s *collector) readExports(ctx context.Context, c *read.Cluster, version st
 // (docs/spec/dns.md 1.7).
 func (s *collector) readImports(ctx context.Context, c *read.Cluster) (err error) {
 	if s.imports, err = readImports(ctx, c); err != nil {
-		return err
+		return s.withoutRight(err)
 	}
 	if old := s.imports.old; len(old) > 0 {
 		s.state.Warn("ServiceImports that Lighthouse before 0.15 has written: %d, such as %s/%s; DNS does not "+
@@ -195,6 +195,15 @@ func (s *collector) readImports(ctx context.Context, c *read.Cluster) (err error
 	}
 	s.state.Cluster.NotReadyImports = s.imports.notReady(s.options.Now())
 	s.state.Cluster.Selection, err = readSelection(ctx, c, s.imports.ours)
+	return s.withoutRight(err)
+}
+
+// withoutRight notes that a right is missing, and lets the command go on.
+func (s *collector) withoutRight(err error) error {
+	if apierrors.IsForbidden(err) {
+		s.state.Unread = append(s.state.Unread, err.Error())
+		return nil
+	}
 	return err
 }
 

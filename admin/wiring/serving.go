@@ -87,7 +87,9 @@ func ServedZones(text string) (zones []string) {
 		switch {
 		case d == nil:
 		case len(d.words) > 1:
-			zones = append(zones, d.words[1:]...)
+			for _, word := range d.words[1:] {
+				zones = append(zones, strings.TrimSuffix(strings.ToLower(word), "."))
+			}
 		default:
 			for _, k := range b.keys {
 				zones = append(zones, k.zone)

@@ -68,7 +68,7 @@ func (c NamespaceChoice) Selects(name string, all map[string]string) bool {
 // (docs/spec/controller.md 9.2). controller is the namespace of the controller. Namespaces of a broker, which a label
 // marks, are kept out as well.
 func NeverTakesPart(namespace string, annotations map[string]string, controller string) bool {
-	_, named := annotations[broker.AnnotationAllowedSources]
+	named := annotations[broker.AnnotationAllowedSources] != "" // "" is for no cluster
 	closed := strings.HasPrefix(namespace, "kube-") || strings.HasPrefix(namespace, "openshift-")
 	return closed && !named || namespace == controller
 }

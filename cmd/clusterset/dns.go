@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -212,7 +213,8 @@ func newDNSApply(f *factory) *cobra.Command {
 		Long: `Make the DNS server of the cluster forward the zone to the DNS server of the clusterset. The command waits until that is
 ready, writes, and waits until all Pods of the cluster's DNS server answer, which it asks through the API server.
 
-Exit codes: 0, the zone is forwarded; 1, the command failed; 2, something is left to do by hand.`,
+Exit codes: 0, the zone is forwarded; 1, the command failed; 2, something is left to do by hand, or a Pod does not
+answer; 3, not all Pods could be asked.`,
 		Example: `  clusterset dns apply --context east
   clusterset dns apply --context east --dry-run=server
   clusterset dns apply --context east --restart --service clusterset-system/clusterset`,
@@ -253,10 +255,14 @@ func (d *dnsCommand) finish(out *output, state *dns.State, next string) error {
 	if len(state.Problems) > 0 {
 		next = ""
 	}
-	if err := out.finish(state, state.Warnings, next); err != nil {
+	warnings := append([]string{}, state.Warnings...)
+	for _, text := range state.Unread {
+		warnings = append(warnings, "not read: "+text)
+	}
+	if err := out.finish(state, warnings, next); err != nil {
 		return err
 	}
-	return out.leftByHand(state)
+	return cmp.Or(out.leftByHand(state), judge(&state.Result))
 }
 
 // leftByHand prints the remaining manual steps for the cluster's DNS server; the error is the exit code for it.

@@ -106,9 +106,11 @@ func (e *explainCommand) run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	if all := e.nearNames(ctx, name); report.Verdict.Found() && len(all) > 0 {
-		report.Verdict.Remedy = fmt.Sprintf("Check the name: the cluster imports %s. If it is right: %s",
-			strings.Join(all, ", "), report.Verdict.Remedy)
+	if report.Verdict.Found() {
+		if all := e.nearNames(ctx, name); len(all) > 0 {
+			report.Verdict.Remedy = fmt.Sprintf("Check the name: the cluster imports %s. If it is right: %s",
+				strings.Join(all, ", "), report.Verdict.Remedy)
+		}
 	}
 	return e.print(report)
 }

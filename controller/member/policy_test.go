@@ -54,10 +54,12 @@ func TestNamespacePolicy(t *testing.T) {
 		if tt.set != nil {
 			tt.set(&p)
 		}
-		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: tt.namespace, Labels: tt.labels}}
+		sources := ""
 		if tt.sources {
-			ns.Annotations = map[string]string{apibroker.AnnotationAllowedSources: "west"}
+			sources = "west"
 		}
+		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: tt.namespace, Labels: tt.labels,
+			Annotations: map[string]string{apibroker.AnnotationAllowedSources: sources}}}
 		if got := p.Of(ns); got != tt.want {
 			t.Errorf("%s: policy of %s = %d, want %d", tt.name, tt.namespace, got, tt.want)
 		}

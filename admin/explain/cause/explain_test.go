@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/ptr"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/clusterset-dns/clusterset/admin/wiring"
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/api/reason"
@@ -452,6 +453,8 @@ func TestServers(t *testing.T) {
 			{Role: ClusterDNS, TCP: nx}}, want: reason.DNSNotWired},
 		"the clusterset's hangs": {servers: []Server{{Role: ClusterSetDNS, TCP: gone},
 			{Role: ClusterDNS, TCP: Reply{Asked: true, Rcode: dns.RcodeServerFailure}}}, want: reason.DNSUnreachable},
+		"only the node cache has the zone": {servers: []Server{{Role: ClusterSetDNS, TCP: good},
+			{Role: ClusterDNS, TCP: nx}}, want: reason.DNSNotWired, resolves: true},
 		"the cluster's has no Pod": {servers: []Server{{Role: ClusterSetDNS, TCP: good},
 			{Role: ClusterDNS, Without: true, TCP: Reply{Asked: true, Failure: none}}}, want: reason.DNSUnreachable},
 		"the clusterset's has no Pod": {servers: []Server{{Role: ClusterSetDNS, Without: true,
@@ -459,6 +462,9 @@ func TestServers(t *testing.T) {
 	} {
 		in := input()
 		in.Servers = tt.servers
+		if name == "only the node cache has the zone" {
+			in.Wiring = present(Wiring{Resolvers: []wiring.Resolver{{Kind: wiring.NodeLocal, Route: wiring.RouteWanted}}})
+		}
 		if v := Find(*in).Verdict; v.Code != tt.want || v.Resolves != tt.resolves {
 			t.Errorf("%s: verdict %+v, want %s, resolves %t", name, v, tt.want, tt.resolves)
 		}

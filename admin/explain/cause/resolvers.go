@@ -55,7 +55,13 @@ func (w *walk) checkResolver(s *Wiring, r *wiring.Resolver) {
 		}
 		w.fault(s.behindCache(r), faultStep(step, reason.DNSWiredElsewhere), "%s does not forward %s to %s", r.Name(),
 			w.in.Zone, addressText(s))
-	case wiring.RouteWanted, wiring.RouteOther:
+	case wiring.RouteOther:
+		if r.Kind == wiring.NodeLocal && w.asked() {
+			w.unknown(step, "others have wired the zone, and a node cache cannot be asked: "+r.Reason)
+			return
+		}
+		fallthrough
+	case wiring.RouteWanted:
 		w.ok(step, "it has the zone: %s", strings.Join(append([]string{cmp.Or(r.Reason, strings.Join(r.Evidence, "; "))},
 			r.Diverted...), "; but "))
 	default:
@@ -65,6 +71,8 @@ func (w *walk) checkResolver(s *Wiring, r *wiring.Resolver) {
 			w.unknown(step, why)
 		case s.Unread != "":
 			w.unknown(step, s.Unread)
+		case w.askedRole(ClusterSetDNS): // and not the server that Pods ask
+			w.unknown(step, why)
 		default:
 			w.skip(step, why)
 		}
@@ -98,6 +106,9 @@ func (s *Wiring) behindCache(r *wiring.Resolver) bool {
 	})
 }
 
+// cacheHasZone reports whether Pods ask a node cache that has the zone.
+func (s *Wiring) cacheHasZone() bool { return s.behindCache(&wiring.Resolver{}) }
+
 func addressText(s *Wiring) string {
 	var all []string
 	for _, a := range s.Wanted {
@@ -129,7 +140,11 @@ func checkPods(w *walk) {
 	if dots >= ndots {
 		order = "for the name as it is first"
 	}
-	w.skip("pods", fmt.Sprintf("Pods ask%s %s: it has %d dots, and the usual ndots is %d%s", whom, order, dots, ndots,
+	add := w.skip
+	if len(w.in.Wiring.Value.Kubelet.Unknown) > 0 && w.askedRole(ClusterDNS) {
+		add = w.unknown // other Pods ask a server that was not
+	}
+	add("pods", fmt.Sprintf("Pods ask%s %s: it has %d dots, and the usual ndots is %d%s", whom, order, dots, ndots,
 		kubeletText(&w.in.Wiring.Value.Kubelet)))
 }
 

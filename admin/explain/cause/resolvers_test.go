@@ -55,8 +55,8 @@ func TestResolvers(t *testing.T) {
 			code: reason.NotReadable, step: "unknown " + dns + ": it imports /zones/*",
 		},
 		"no DNS server": {
-			resolvers: []wiring.Resolver{{Route: wiring.RouteUnknown, Reason: "no Service"}}, code: reason.Resolves,
-			step: "skipped resolver: no Service",
+			resolvers: []wiring.Resolver{{Route: wiring.RouteUnknown, Reason: "no Service"}}, code: reason.NotReadable,
+			step: "unknown resolver: no Service",
 		},
 		"no DNS server, but perhaps another kind": {
 			resolvers: []wiring.Resolver{{Route: wiring.RouteUnknown, Reason: "no Service"}}, unread: "cannot get dnses",
@@ -66,6 +66,11 @@ func TestResolvers(t *testing.T) {
 			resolvers: []wiring.Resolver{{Workload: dns, Route: wiring.RouteOther, Reason: "line 3 forwards it"}},
 			wanted:    wanted,
 			code:      reason.Resolves, step: "ok " + dns + ": it has the zone: line 3 forwards it",
+		},
+		"not ours in the node cache": {
+			resolvers: []wiring.Resolver{{Workload: dns, Route: wiring.RouteWanted},
+				{Kind: wiring.NodeLocal, Workload: node, Route: wiring.RouteOther, Reason: "line 3 forwards it"}}, wanted: wanted,
+			code: reason.NotReadable, step: "unknown " + node + ": others have wired the zone, and a node cache cannot be asked",
 		},
 		"elsewhere": {
 			resolvers: []wiring.Resolver{{Workload: dns, Route: wiring.RouteElsewhere},

@@ -50,15 +50,25 @@ func (w *walk) asked() bool {
 	return slices.ContainsFunc(w.in.Servers, func(s Server) bool { return s.Unread == "" })
 }
 
+// askedRole reports whether a server with a role was asked.
+func (w *walk) askedRole(role Role) bool {
+	return slices.ContainsFunc(w.in.Servers, func(s Server) bool { return s.Role == role && s.Unread == "" })
+}
+
 // checkServers compares servers with the same role.
 func (w *walk) checkServers(role Role) {
 	faults := map[*Server]serverFault{}
 	good := 0
 	for i := range w.in.Servers {
 		if s := &w.in.Servers[i]; s.Role == role && s.Unread == "" {
-			if faults[s] = w.serverFault(s); faults[s].code == "" {
+			f := w.serverFault(s)
+			if f.code == "" {
 				good++
 			}
+			if f.code == reason.DNSNotWired && role == ClusterDNS && w.in.Wiring.Value.cacheHasZone() {
+				f.partial = true // the zone goes past it
+			}
+			faults[s] = f
 		}
 	}
 	for i := range w.in.Servers {

@@ -516,7 +516,8 @@ spec:
     - expression: >-
         request.operation == 'DELETE' || !request.namespace.matches('^(kube|openshift)-') ||
         namespaceObject != null && has(namespaceObject.metadata.annotations) &&
-        'clusterset-dns.io/allowed-source-clusters' in namespaceObject.metadata.annotations
+        'clusterset-dns.io/allowed-source-clusters' in namespaceObject.metadata.annotations &&
+        namespaceObject.metadata.annotations['clusterset-dns.io/allowed-source-clusters'] != ''
       message: "the controller writes nothing in the namespaces kube-* and openshift-* without clusterset-dns.io/allowed-source-clusters"
     # A new Namespace carries nothing that other programs act on. RBAC grants only its creation.
     - expression: >-
