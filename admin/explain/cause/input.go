@@ -2,6 +2,7 @@ package cause
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -41,6 +42,17 @@ type Wiring struct {
 	Unread    string       // what could not be read, "" if that is nothing
 	Kubelet   wiring.Kubelet
 }
+
+// behindCache reports whether Pods ask a node cache in place of this resolver, and the zone goes past the resolver from
+// there.
+func (s *Wiring) behindCache(r *wiring.Resolver) bool {
+	return r.Kind != wiring.NodeLocal && slices.ContainsFunc(s.Resolvers, func(c wiring.Resolver) bool {
+		return c.Kind == wiring.NodeLocal && (c.Route == wiring.RouteWanted || c.Route == wiring.RouteOther)
+	})
+}
+
+// cacheHasZone reports whether Pods ask a node cache that has the zone.
+func (s *Wiring) cacheHasZone() bool { return s.behindCache(&wiring.Resolver{}) }
 
 // ReadState is the result of one read.
 type ReadState uint8

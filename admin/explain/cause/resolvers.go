@@ -98,17 +98,6 @@ func (w *walk) answersFor(r *wiring.Resolver) bool {
 	return asked
 }
 
-// behindCache reports whether Pods ask a node cache in place of this resolver, and the zone goes past the resolver from
-// there.
-func (s *Wiring) behindCache(r *wiring.Resolver) bool {
-	return r.Kind != wiring.NodeLocal && slices.ContainsFunc(s.Resolvers, func(c wiring.Resolver) bool {
-		return c.Kind == wiring.NodeLocal && (c.Route == wiring.RouteWanted || c.Route == wiring.RouteOther)
-	})
-}
-
-// cacheHasZone reports whether Pods ask a node cache that has the zone.
-func (s *Wiring) cacheHasZone() bool { return s.behindCache(&wiring.Resolver{}) }
-
 func addressText(s *Wiring) string {
 	var all []string
 	for _, a := range s.Wanted {
