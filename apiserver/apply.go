@@ -25,7 +25,7 @@ func (c *Client) Apply(ctx context.Context, obj Object, manager string, subresou
 	return c.apply(ctx, obj, manager, nil, subresource...)
 }
 
-// ApplyStatus is Apply of a status with more fields, which the Go type lacks and the server has.
+// ApplyStatus applies a status with more fields, which the server has and the Go type lacks.
 func (c *Client) ApplyStatus(ctx context.Context, obj Object, manager string, more map[string]any) error {
 	return c.apply(ctx, obj, manager, more, "status")
 }

@@ -38,14 +38,14 @@ type serverCheck struct {
 	mu       sync.Mutex
 	uid      types.UID // of kube-system; "" as long as it is not known
 	passed   bool
-	err      error // why the last check failed; errUnread before the first
+	err      error // why the last check failed; errUnchecked before the first
 	since    time.Time
 	dials    uint64        // connections made before the last check that passed
 	finished chan struct{} // closed when the next check ends
 }
 
 func newServerCheck(client *Client, uid types.UID) *serverCheck {
-	return &serverCheck{client: client, wake: make(chan struct{}, 1), uid: uid, err: errUnread,
+	return &serverCheck{client: client, wake: make(chan struct{}, 1), uid: uid, err: errUnchecked,
 		finished: make(chan struct{})}
 }
 

@@ -151,7 +151,7 @@ func (c *checker) pass(uid types.UID, dials uint64) {
 		c.cfg.Checked(nil)
 	}
 	c.check.pass(uid, dials)
-	if c.logged.Changed(OK, nil) || errors.Is(err, errUnread) {
+	if c.logged.Changed(OK, nil) || errors.Is(err, errUnchecked) {
 		c.cfg.Log.Infof("%s: reached %s", c.cfg.Name, c.cfg.Client.Host())
 	}
 }
@@ -171,7 +171,7 @@ func (c *checker) fail(ctx context.Context, err error) bool {
 	}
 	_, before := c.check.failure()
 	c.check.fail(err)
-	if c.cfg.Checked != nil && (Classify(before) != class || errors.Is(before, errUnread)) {
+	if c.cfg.Checked != nil && (Classify(before) != class || errors.Is(before, errUnchecked)) {
 		c.cfg.Checked(err)
 	}
 	if c.logged.Changed(class, err) {

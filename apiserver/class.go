@@ -68,7 +68,7 @@ var ErrReplaced = errors.New("kube-system has another UID")
 
 // Errors that are found here, not by the API server. [Classify] knows them.
 var (
-	errUnread     = errors.New("not reached yet")
+	errUnchecked  = errors.New("not reached yet")
 	errRolledBack = errors.New("the API server went back to an older state")
 	errAbsent     = errors.New("no version of it is served")
 	errMoved      = errors.New("another API version is preferred now")

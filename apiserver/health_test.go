@@ -39,7 +39,7 @@ func TestClassify(t *testing.T) {
 		{"504 of another cause", apierrors.NewTimeoutError("slow", 1), Unreachable},
 		{"400", apierrors.NewBadRequest("x"), Rejected},
 		{"422", apierrors.NewInvalid(schema.GroupKind{Kind: "Pod"}, "p", nil), Rejected},
-		{"before the first check", errUnread, Unreachable},
+		{"before the first check", errUnchecked, Unreachable},
 		{"401", apierrors.NewUnauthorized("token"), Unauthorized},
 		{"403", apierrors.NewForbidden(pods, "", errors.New("no")), Forbidden},
 		{"404", apierrors.NewNotFound(pods, ""), Absent},

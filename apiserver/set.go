@@ -151,7 +151,7 @@ func (s *Set) healthOf(w *listWatch) Health {
 		return h
 	}
 	h.Class, h.Err = Classify(err), err
-	if !errors.Is(err, errUnread) {
+	if !errors.Is(err, errUnchecked) {
 		h.State, h.Since = Failing, since
 	}
 	return h
@@ -257,7 +257,7 @@ func (s *Set) Replaced() bool {
 // Silent reports whether the last server check got no answer.
 func (s *Set) Silent() bool {
 	_, err := s.check.failure()
-	return hasNoAnswer(err) && !errors.Is(err, errUnread)
+	return hasNoAnswer(err) && !errors.Is(err, errUnchecked)
 }
 
 // UID is the UID of kube-system that is followed, "" before the first check.

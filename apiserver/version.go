@@ -59,7 +59,7 @@ func (v *versions) best(ctx context.Context, r Resource, namespace string, age t
 	}
 	version, err := v.discover(ctx, r, namespace)
 	// Without rights there is no answer, though there may be one in another namespace.
-	if ctx.Err() == nil && !apierrors.IsForbidden(err) {
+	if err == nil || ctx.Err() == nil && !apierrors.IsForbidden(err) {
 		if p.err, p.at = err, time.Now(); err == nil {
 			p.version = version
 		}

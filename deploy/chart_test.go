@@ -58,7 +58,7 @@ func template(t *testing.T, values map[string]any) (manifest, notes string) {
 	return manifest, notes
 }
 
-// helmTests precedes the last templates, those of "helm test", which Helm does not install.
+// helmTests precedes the templates of "helm test". Helm does not install them.
 const helmTests = "---\n# Source: clusterset/templates/tests/"
 
 // canonical returns one line for each object, sorted.

@@ -18,7 +18,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/reason"
 )
 
-// A Question is asked once: a client would ask again, and the commands show what one question meets.
+// A Question is asked once, without the repetitions of a client: they would hide a lost answer.
 type Question struct {
 	Name    string
 	Type    uint16

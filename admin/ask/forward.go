@@ -26,7 +26,7 @@ type stream struct {
 	net.Conn // nil: the deadlines and addresses of a stream
 	conn     httpstream.Connection
 	data     httpstream.Stream
-	problem  chan string // what the kubelet writes when the connection fails; "" if it ends without a word
+	problem  chan string // error text of the kubelet; "" if the connection ends without one
 }
 
 // dial opens a stream through the API server, which ends with ctx.
@@ -41,7 +41,7 @@ func dial(ctx context.Context, c *read.Cluster, pod *corev1.Pod, port int) (*str
 		conn, err := connect(c, pod)
 		select {
 		case done <- dialed{conn, err}:
-		case <-ctx.Done(): // nobody waits for it
+		case <-ctx.Done(): // the caller has returned
 			if err == nil {
 				_ = conn.Close()
 			}
@@ -82,8 +82,8 @@ func connect(c *read.Cluster, pod *corev1.Pod) (httpstream.Connection, error) {
 	return nil, cmp.Or(answerOf(err), failed)
 }
 
-// answerOf returns the error with which an API server answered that knows WebSockets, or nil. The other protocol has
-// its text alone. One that does not know them rejects the request as malformed.
+// answerOf returns the Status in a failed WebSocket request, or nil; SPDY returns only its text. API servers without
+// WebSockets reject the request as malformed, which is not an answer.
 func answerOf(err error) error {
 	var upgrade *httpstream.UpgradeFailureError
 	if errors.As(err, &upgrade) && apierrors.ReasonForError(upgrade.Cause) != metav1.StatusReasonUnknown &&
@@ -118,12 +118,12 @@ func openStream(conn httpstream.Connection, port int) (*stream, error) {
 
 func (s *stream) Read(b []byte) (int, error)       { return s.data.Read(b) }
 func (s *stream) Write(b []byte) (int, error)      { return s.data.Write(b) }
-func (s *stream) SetReadDeadline(time.Time) error  { return nil } // closing it ends what waits
+func (s *stream) SetReadDeadline(time.Time) error  { return nil } // closing the stream ends all calls
 func (s *stream) SetWriteDeadline(time.Time) error { return nil }
 
 func (s *stream) Close() error { return s.conn.Close() }
 
-// reason returns what the kubelet wrote, or err.
+// reason returns the error text of the kubelet, or err.
 func (s *stream) reason(ctx context.Context, err error) error {
 	select {
 	case <-ctx.Done():

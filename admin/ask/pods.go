@@ -24,8 +24,8 @@ var portForward = schema.GroupVersionResource{Version: "v1", Resource: "pods/por
 // atOnce bounds the connections through the API server: a DaemonSet has as many Pods as there are Nodes.
 const atOnce = 20
 
-// Service asks all ready Pods behind a Service of a DNS server over TCP. The role is that of each server that it
-// returns. A Service without a ready Pod is one server that does not reply. One server that was not asked stands for
+// Service asks all ready Pods behind a Service of a DNS server over TCP. Each result has
+// the role. A Service without a ready Pod is one server that does not reply. One server that was not asked stands for
 // Pods that could not be listed. A Service without a selector has no Pods, and gives no server.
 func Service(ctx context.Context, c *read.Cluster, q Question, service *corev1.Service,
 	role cause.Role) []cause.Server {
@@ -104,7 +104,7 @@ func askPod(ctx context.Context, c *read.Cluster, q Question, pod *corev1.Pod, p
 		case dialing.Err() != nil:
 			failure = "no answer in time"
 		case pod.Spec.HostNetwork && strings.Contains(failure, "refused"):
-			s.Unread = "on its Node it listens at another address than that of the loopback device"
+			s.Unread = "it refuses connections from the loopback address of its Node"
 			return s
 		}
 		s.TCP = cause.Reply{Asked: true, Failure: fmt.Sprintf("tcp Pod %s/%s port %d: %s", pod.Namespace, pod.Name, port,

@@ -12,8 +12,8 @@ import (
 	"github.com/clusterset-dns/clusterset/admin/wiring"
 )
 
-// Ask asks all ready Pods of the cluster's DNS server and, unless that serves the zone itself, of that of the
-// clusterset. It works with the part of a state that could be read.
+// Ask asks all ready Pods of the cluster's DNS server and of the clusterset's. It skips the latter if the former serves
+// the zone itself. A part of a state that could be read suffices.
 func (s *State) Ask(ctx context.Context, c *read.Cluster, q ask.Question) []cause.Server {
 	var ofCluster, ofClusterSet []cause.Server
 	read.Parallel(func() {
@@ -91,10 +91,7 @@ func (s *State) unanswered() *Answer {
 }
 
 // Answered reports whether resolvers were asked, and each gave the answer of a DNS server of a clusterset.
-func (s *State) Answered() bool {
-	return slices.ContainsFunc(s.Answers, Answer.replied) && s.unanswered() == nil &&
-		!slices.ContainsFunc(s.Answers, func(a Answer) bool { return a.Unread != "" })
-}
+func (s *State) Answered() bool { return s.answered(cause.ClusterDNS) || s.answered(cause.Named) }
 
 // String is a clause.
 func (a Answer) String() string {
@@ -107,8 +104,8 @@ func (a Answer) String() string {
 	return a.Server + " answers " + a.Response
 }
 
-// Installed reports whether the cluster has the DNS server of the clusterset, serves the zone in its own, or has what
-// an earlier call has written.
+// Installed reports whether the cluster has the clusterset's DNS server, serves the zone in its own, or has an edit of
+// ours.
 func (s *State) Installed() bool {
 	return s.Server.object != nil || s.inProcess() ||
 		slices.ContainsFunc(s.Resolvers, func(r wiring.Resolver) bool { return r.Undo != nil })

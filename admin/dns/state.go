@@ -26,17 +26,17 @@ type State struct {
 	read.Result
 
 	Kubelet        wiring.Kubelet  `json:"-"`
-	clusterService *corev1.Service // that of the cluster's DNS server; nil if it does not exist
+	clusterService *corev1.Service // of the cluster's DNS server; nil if it does not exist
 }
 
-// An Answer is that of one DNS server to a question for TXT of dns-version in the zone (docs/spec/dns-wiring.md 7).
+// An Answer is the response of one DNS server to TXT dns-version in the zone (docs/spec/dns-wiring.md 7).
 type Answer struct {
 	Server   string     `json:"server"`             // "pod/NAME", "service/NAME" or host and port
 	Role     cause.Role `json:"role,omitempty"`     // "cluster" or "clusterset"
-	Response string     `json:"response,omitempty"` // "NOERROR 1.0.0"; empty if there was none
-	Error    string     `json:"error,omitempty"`    // why there was none
-	Unread   string     `json:"unread,omitempty"`   // why it was not asked
-	// Wired means that the answer is that of a DNS server of a clusterset.
+	Response string     `json:"response,omitempty"` // "NOERROR 1.0.0"; empty without a response
+	Error    string     `json:"error,omitempty"`    // reason for no response
+	Unread   string     `json:"unread,omitempty"`   // reason for not asking
+	// Wired means that a DNS server of a clusterset has answered.
 	Wired bool `json:"wired"`
 }
 

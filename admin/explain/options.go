@@ -21,7 +21,7 @@ type Options struct {
 	Name    string
 	Type    uint16 // of DNS
 	Zone    string
-	Servers []string // "<address>:<port>" of DNS servers to ask in place of those of the cluster
+	Servers []string // "<address>:<port>" of DNS servers to ask in place of the Pods
 	NoAsk   bool     // no DNS server of the cluster is asked
 
 	Namespace string // of the controller in the member

@@ -21,7 +21,7 @@ import (
 	"github.com/clusterset-dns/clusterset/admin/status"
 )
 
-// servesPods is an API server with two Pods, of which one hangs. It calls read after the log of the other was read.
+// servesPods is an API server with two Pods. One hangs; it calls read after the log of the other was read.
 func servesPods(read func()) http.Handler {
 	pod := func(name string) string {
 		return `{"metadata":{"namespace":"clusterset-system","name":"` + name +
@@ -73,7 +73,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// Addresses in status.yaml are those of "clusterset status -o yaml".
+// status.yaml has addresses in the form of "clusterset status -o yaml".
 func TestStatusFile(t *testing.T) {
 	pods := networks.Outside{Count: 12345678, Examples: []networks.Example{{Address: netip.MustParseAddr("10.9.0.7")},
 		{Address: netip.MustParseAddr("fd00::7")}}}

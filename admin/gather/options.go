@@ -35,7 +35,7 @@ type Cluster struct {
 	Name   string // of the folder in the archive
 	Role   read.Role
 	Config *rest.Config
-	// Limited means that the configuration is the credential of a member, which may not read all of a broker.
+	// Limited means that the configuration is the credential of a member: it may read a part of the broker.
 	Limited bool
 }
 
@@ -46,8 +46,8 @@ type Index struct {
 	Clusters []Server  `json:"clusters"`
 }
 
-// Missing returns the lines about failed reads, each with the name of the cluster, and LeftOut those about what a
-// credential need not read.
+// Missing returns a line for each failed read, and LeftOut one for each that the credential does not allow. Each begins
+// with the name of the cluster.
 func (i Index) Missing() []string { return i.lines(func(s *Server) []string { return s.Missing }) }
 
 // LeftOut is described at [Index.Missing].
@@ -76,6 +76,6 @@ type Server struct {
 	Role       read.Role `json:"role"`
 	Kubernetes string    `json:"kubernetes,omitempty"` // version; empty if the API server did not answer
 	Files      int       `json:"files"`
-	Missing    []string  `json:"missing"`           // what could not be had, and why
-	LeftOut    []string  `json:"leftOut,omitempty"` // what the credential of a member may not read
+	Missing    []string  `json:"missing"`           // failed reads, with the error
+	LeftOut    []string  `json:"leftOut,omitempty"` // reads that the credential of a member does not allow
 }

@@ -57,8 +57,8 @@ func Open(role Role, config *rest.Config) (*Cluster, error) {
 	return c, nil
 }
 
-// OpenWithin opens a cluster of which many objects are read at once, each within a timeout; 0 is no limit. It does not
-// contact the API server.
+// OpenWithin opens a cluster of which many objects are read at once, each within a timeout; 0 means no timeout. It does
+// not contact the API server.
 func OpenWithin(config *rest.Config, timeout time.Duration, grants string) (*Cluster, error) {
 	config = rest.CopyConfig(config)
 	config.QPS, config.Burst = 100, 200
@@ -122,7 +122,7 @@ func (c *Cluster) addSkipped(o *unstructured.Unstructured, err error) {
 }
 
 // ListObjects returns the objects of a resource in a namespace or, without one, in all, in the version that the server
-// has; nil if it has none.
+// has; nil without any.
 func (c *Cluster) ListObjects(ctx context.Context, from schema.GroupVersionResource,
 	namespace, selector string) ([]*unstructured.Unstructured, error) {
 	var all []*unstructured.Unstructured

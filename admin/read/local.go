@@ -85,8 +85,8 @@ func (l Local) Policies() []*unstructured.Unstructured {
 	return Stamped(Parse(policies))
 }
 
-// BrokerText is a phrase about a cluster that is a broker and not a member, and "" for other clusters. uid is that of
-// Namespace kube-system.
+// BrokerText is a phrase about a cluster that is a broker and not a member, and "" for other clusters. uid belongs
+// to Namespace kube-system.
 func (c *Cluster) BrokerText(ctx context.Context, uid types.UID) string {
 	members, _ := Many[v1alpha1.Member](ctx, c, v1alpha1.Members, "", metav1.ListOptions{})
 	if members.State != cause.Present {

@@ -2,12 +2,12 @@ package read
 
 import "fmt"
 
-// A Result is what a command that reads found. It is well only if nothing is wrong and all was read: commands call
-// nothing else well, and end with an exit code of their own for each of the three.
+// A Result holds the findings of a command that reads. It is well if there is no problem and all was read. Well, not
+// well and not read have an exit code each.
 type Result struct {
 	Problems []string `json:"problems"`         // something does not work
 	Warnings []string `json:"warnings"`         // everything works, and an administrator should know this
-	Unread   []string `json:"unread,omitempty"` // what could not be read or asked, and why
+	Unread   []string `json:"unread,omitempty"` // failed reads and questions, with the reason
 }
 
 // NewResult returns a Result that is well.

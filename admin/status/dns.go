@@ -9,7 +9,7 @@ import (
 	"github.com/clusterset-dns/clusterset/admin/read"
 )
 
-// askDNS returns what the DNS servers of a member answer, if it has that of the clusterset.
+// askDNS returns problems of the DNS servers of a member. A cluster without the clusterset's DNS server has none.
 func askDNS(ctx context.Context, config *rest.Config, o dns.Options) *read.Result {
 	state, err := dns.Status(ctx, config, o)
 	if err == nil && !state.Installed() && o.Service == dns.Defaults().Service {

@@ -10,8 +10,8 @@ import (
 	"github.com/clusterset-dns/clusterset/admin/read"
 )
 
-// SlowChecks keeps for a minute what costs many requests: the addresses outside of the networks of a cluster, for which
-// all Pods are read, until other networks are declared; and the answers of DNS servers. The zero value is ready to use.
+// SlowChecks keeps results of many requests for a minute: addresses outside of the declared networks, for which all
+// Pods are read, and answers of DNS servers. Other networks end the former. The zero value is ready to use.
 type SlowChecks struct {
 	at       time.Time
 	declared []string // Pods, then Services

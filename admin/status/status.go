@@ -316,7 +316,7 @@ func (s *collector) readMembers(ctx context.Context, c *read.Cluster, members []
 	return nil
 }
 
-// readDNS adds what the DNS servers of a member answer, if it has that of the clusterset.
+// readDNS adds the problems of the DNS servers of a member.
 func (s *collector) readDNS(ctx context.Context, config *rest.Config) {
 	if s.options.DNS == nil || s.state.Cluster == nil || s.state.Cluster.ClusterSet == "" {
 		return

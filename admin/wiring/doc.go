@@ -101,7 +101,7 @@ type Resolver struct {
 	Reason string `json:"reason,omitempty"`
 	// Evidence lists what led to kind and state, one clause each.
 	Evidence []string `json:"evidence"`
-	// Diverted lists what takes names below the zone elsewhere, one clause each.
+	// Diverted lists parts of the Corefile that send deeper names elsewhere, one clause each.
 	Diverted []string `json:"diverted,omitempty"`
 	// Warnings list what may undo or hinder the edit.
 	Warnings []string `json:"warnings,omitempty"`

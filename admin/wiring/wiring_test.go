@@ -505,7 +505,7 @@ func TestReachable(t *testing.T) {
 	}
 }
 
-// docs/spec/dns-wiring.md 7: what takes deeper names away from a zone that is wired.
+// docs/spec/dns-wiring.md 7: deeper zones and exceptions are named.
 func TestDiverted(t *testing.T) {
 	c, err := parseCorefile("clusterset.local {\n forward . 10.96.0.53 {\n  except svc.clusterset.local other.example\n }\n}\n" +
 		"shop.svc.clusterset.local:53 {\n forward . 192.0.2.1\n}\n.:53 {\n forward . 192.0.2.1 {\n  except clusterset.local\n }\n}\n")
@@ -519,7 +519,7 @@ func TestDiverted(t *testing.T) {
 	}
 }
 
-// The zones are those of the plugin, with its arguments or without.
+// The plugin serves its arguments, or without any the zones of its block.
 func TestServedZones(t *testing.T) {
 	for text, want := range map[string]string{
 		"clusterset.local:1053 dns://X.lan. {\n clusterset {\n ready strict\n }\n}": "clusterset.local x.lan",

@@ -384,7 +384,7 @@ var table = []Entry{
 		"Look at the condition Ready and at spec.ips of the ServiceImport."},
 
 	{Verified, "what clusterset verify checked works", "", "Nothing."},
-	{Unverified, "clusterset verify could not check everything", "", "Read the checks: each says why it was skipped."},
+	{Unverified, "clusterset verify could not check everything", "", "Read the skipped checks: each names the reason."},
 	{PodsNotRunning, "a Pod of clusterset verify does not run", "",
 		"Do what the evidence says; --image names another image, and --no-pods checks what needs no Pod."},
 	{NetworkTCP, "DNS answers, and TCP does not reach the address", "",

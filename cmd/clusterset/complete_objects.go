@@ -35,6 +35,18 @@ func (f *factory) namespaceFlag(c *cobra.Command, flags *pflag.FlagSet, name str
 	completeBy(c, name, f.completeNamespaces)
 }
 
+// dnsNamespaceFlag adds the flag for the place of the cluster's DNS server.
+func (f *factory) dnsNamespaceFlag(c *cobra.Command, value *string) {
+	f.namespaceFlag(c, c.Flags(), "dns-namespace", value, "`NAMESPACE` of the cluster's DNS server; not used for OpenShift")
+}
+
+// dnsFlags adds the flags of commands that ask both DNS servers.
+func (f *factory) dnsFlags(c *cobra.Command, zone, service, namespace *string) {
+	c.Flags().StringVar(zone, "zone", *zone, "`ZONE` of the clusterset")
+	c.Flags().StringVar(service, "dns-service", *service, "Service of the DNS server of the clusterset, as `NAMESPACE/NAME`")
+	f.dnsNamespaceFlag(c, namespace)
+}
+
 // completeResources completes names of objects in the selected namespace, filtered by a label selector.
 func (f *factory) completeResources(of schema.GroupVersionResource, selector string) completion {
 	return func(c *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {

@@ -40,16 +40,11 @@ type dnsCommand struct {
 // desiredFlags adds the flags for the desired state.
 func (d *dnsCommand) desiredFlags(c *cobra.Command) {
 	d.service = d.options.Service.String()
-	d.placeFlag(c)
+	d.dnsNamespaceFlag(c, &d.options.Namespace)
 	c.Flags().StringVar(&d.options.Zone, "zone", d.options.Zone, "`ZONE` that is forwarded")
 	c.Flags().StringVar(&d.service, "service", d.service, "Service of the DNS server of the clusterset, as `NAMESPACE/NAME`")
 	c.Flags().BoolVar(&d.options.InProcess, "in-process", false,
 		"the image of the cluster's DNS server has the plugin clusterset: it serves the zone itself")
-}
-
-// placeFlag adds the flag for the place of the DNS server.
-func (d *dnsCommand) placeFlag(c *cobra.Command) {
-	d.namespaceFlag(c, c.Flags(), "dns-namespace", &d.options.Namespace, "`NAMESPACE` of the cluster's DNS server; not used for OpenShift")
 }
 
 func (d *dnsCommand) askFlag(c *cobra.Command) {
@@ -90,8 +85,8 @@ func newDNSStatus(f *factory) *cobra.Command {
 	var format string
 	c := &cobra.Command{
 		Use: "status", Short: "Show how the DNS server of a cluster treats the zone", Args: cobra.NoArgs,
-		Long: `Show which DNS server the cluster has, what it does with the zone, and what its Pods, and those of the DNS server of the
-clusterset, answer to dns-version.ZONE TXT. The question goes through the API server.
+		Long: `Show which DNS server the cluster has, its configuration for the zone, and the answers of all Pods of this server and of
+the DNS server of the clusterset to dns-version.ZONE TXT. The question goes through the API server.
 
 Exit codes: 0, the zone is forwarded; 1, the command failed; 2, there are problems; 3, not all Pods could be asked.`,
 	}
@@ -211,7 +206,7 @@ func newDNSApply(f *factory) *cobra.Command {
 	c := &cobra.Command{
 		Use: "apply", Short: "Make the DNS server of a cluster forward the zone", Args: cobra.NoArgs,
 		Long: `Make the DNS server of the cluster forward the zone to the DNS server of the clusterset. The command waits until that is
-ready, writes, and waits until all Pods of the cluster's DNS server answer, which it asks through the API server.
+ready, writes, asks all Pods of the cluster's DNS server through the API server, and waits until they answer.
 
 Exit codes: 0, the zone is forwarded; 1, the command failed; 2, something is left to do by hand, or a Pod does not
 answer; 3, not all Pods could be asked.`,
@@ -289,7 +284,7 @@ func newDNSUndo(f *factory) *cobra.Command {
 stay. If they have changed what clusterset had written, it is left alone, with exit code 2.`,
 		Example: `  clusterset dns undo --context east`,
 	}
-	d.placeFlag(c)
+	d.dnsNamespaceFlag(c, &d.options.Namespace)
 	d.restartFlag(c)
 	out := f.outputFlags(c)
 	c.RunE = func(c *cobra.Command, _ []string) (err error) {

@@ -13,7 +13,7 @@ const (
 	exitOK       = 0 // the command succeeded
 	exitError    = 1 // the command failed
 	exitProblems = 2 // the command succeeded, and something is left
-	exitUnread   = 3 // nothing is wrong with what could be read, and not all could
+	exitUnread   = 3 // no problem was found, and something could not be read
 )
 
 const exitCodes = `Exit codes: 0, success; 1, the command failed; 2, it worked, and something is left: problems, a cause,

@@ -37,13 +37,13 @@ at the first fault, and says what to do. TYPE is A, AAAA or SRV; default: SRV fo
 
 A service may be named as for kubectl: "db -n shop", "service db", "svc/db"; or "shop/db", "db.shop" and "db.shop.svc".
 
-It asks all ready Pods of the cluster's DNS server and of that of the clusterset, over TCP through the API server, and
+It asks all ready Pods of the cluster's DNS server and of the clusterset's, over TCP through the API server, and
 compares their answers with the objects and with each other. It names rights that are missing, and explains the rest
 without them.
 
 docs/troubleshooting.md has all codes.
 Exit codes: 0, the name resolves: each server that was asked answers as it should; 1, the command failed; 2, something
-is wrong; 3, nothing is wrong with what could be read, but not all could.`,
+is wrong; 3, no problem was found, and something could not be read.`,
 		Example: `  clusterset explain db.shop.svc.clusterset.local
   clusterset explain _http._tcp.web.shop.svc.clusterset.local SRV --dns-server 10.96.0.53
   clusterset explain service db -n shop -o json`,
@@ -58,12 +58,11 @@ func (e *explainCommand) flags(c *cobra.Command) {
 	flags := c.Flags()
 	e.addBrokerFlags(c, flags, "kubeconfig `FILE` of an administrator of the broker; default: the credential of the cluster")
 	formatFlag(c, flags, &e.format, "text", "json", "yaml")
-	flags.StringVar(&e.options.Zone, "zone", e.options.Zone, "`ZONE` of the clusterset")
 	flags.StringSliceVar(&e.servers, "dns-server", nil, "`ADDRESS[:PORT]` of a DNS server to ask, over UDP and TCP, in place of the Pods; repeatable")
 	flags.BoolVar(&e.options.NoAsk, "no-ask", false, "ask no DNS server: look at the objects alone")
 	e.namespaceFlag(c, flags, "controller-namespace", &e.options.Namespace, "`NAMESPACE` of the controller in the cluster")
-	e.namespaceFlag(c, flags, "dns-namespace", &e.options.DNSNamespace, "`NAMESPACE` of the cluster's DNS server; not used for OpenShift")
-	flags.StringVar(&e.service, "dns-service", e.options.DNSService.String(), "Service of the DNS server of the clusterset, as `NAMESPACE/NAME`")
+	e.service = e.options.DNSService.String()
+	e.dnsFlags(c, &e.options.Zone, &e.service, &e.options.DNSNamespace)
 	leaseTTLs.flag(flags, &e.options.TTL, "lease-ttl", leaseTTLUsage)
 	waits.flag(flags, &e.options.Timeout, "timeout", "`DURATION` for all that is read and asked together; what has not answered then counts as unreachable")
 }
@@ -154,8 +153,8 @@ func (e *explainCommand) qualified(name string) string {
 	return name
 }
 
-// nearNames returns the names of up to three imports that are like a name with a mistake, or a name whose namespace and
-// service are swapped. It returns nil for the name of an import, and without the right to list imports.
+// nearNames returns up to three imports with a name at most two letters away, or with namespace and service swapped. It
+// returns nil for the name of an import, and without the right to list imports.
 func (e *explainCommand) nearNames(ctx context.Context, name string) (all []string) {
 	t, ok := cause.Locate(name, e.options.Zone)
 	client, _, err := e.namespaced()

@@ -47,10 +47,8 @@ func newStatus(f *factory) *cobra.Command {
 	c.Flags().BoolVar(&brokerOnly, "broker-only", false, "read only the broker")
 	f.namespaceFlag(c, c.Flags(), "controller-namespace", &o.Namespace, "`NAMESPACE` of the controller in the cluster")
 	leaseTTLs.flag(c.Flags(), &o.TTL, "lease-ttl", leaseTTLUsage)
-	c.Flags().StringVar(&dnsOptions.Zone, "zone", dnsOptions.Zone, "`ZONE` of the clusterset")
 	service := dnsOptions.Service.String()
-	c.Flags().StringVar(&service, "dns-service", service, "Service of the DNS server of the clusterset, as `NAMESPACE/NAME`")
-	f.namespaceFlag(c, c.Flags(), "dns-namespace", &dnsOptions.Namespace, "`NAMESPACE` of the cluster's DNS server; not used for OpenShift")
+	f.dnsFlags(c, &dnsOptions.Zone, &service, &dnsOptions.Namespace)
 	c.Flags().BoolVarP(
 		&w.watch, "watch", "w", false, "show the state again when it changes, until the command is interrupted")
 	waits.flag(c.Flags(), &w.interval, "interval", "`DURATION` between two reads of --watch")

@@ -32,7 +32,7 @@ func newVerify(f *factory) *cobra.Command {
 can be reached by TCP and UDP in each IP family, with an address and as a host of a headless service, and is gone when
 it is no longer exported. The members are the cluster, and those of --contexts.
 
-The command says first what is at fault: Pods, a controller, DNS, or the network. It uses a namespace of
+The command first names the fault: Pods, a controller, DNS, or the network. It uses a namespace of
 its own in each member and the image of the member's controller, and removes everything in the end, also after Ctrl-C. A
 later run removes what a killed run has left; --cleanup does so at once.
 

@@ -16,8 +16,8 @@ import (
 	"github.com/clusterset-dns/clusterset/admin/verify/plan"
 )
 
-// newVerifyPod returns what the Pods of "verify" and "helm test" run. It is hidden: its flags may change with each
-// version.
+// newVerifyPod returns the command of the Pods of "verify" and "helm test". It is hidden: its flags may change with
+// each version.
 func newVerifyPod(f *factory) *cobra.Command {
 	c := &cobra.Command{Use: "verify-pod", Short: "What the Pods of clusterset verify run", Hidden: true,
 		Args: cobra.NoArgs, RunE: showHelp}

@@ -15,7 +15,7 @@ type Options struct {
 	// Networks are those that the cluster declared at its join: addresses outside of them are left out. While they are not
 	// known they are nil, and no address is left out.
 	Networks []netip.Prefix
-	// LeftOut are the ClusterProperties, by name, that the cluster does not publish, and why: no selector matches them.
+	// LeftOut maps unpublished ClusterProperties to the reason: no selector matches them.
 	LeftOut map[string]string
 	// Endpoints sets the contents of the slices.
 	Endpoints Endpoints

@@ -16,7 +16,7 @@ import (
 )
 
 // readiness returns the condition Ready of the import (docs/spec/controller.md 6). o are the desired objects; foreign
-// are the names of those that exist and are not ours; failure is why the derived Service could not be written.
+// names existing objects that are not ours; failure is the error of the derived Service.
 //
 // The condition has no observedGeneration: only we write the spec, so with one each change of the spec would be two
 // writes.

@@ -226,7 +226,7 @@ func (c *Cluster) ExportsAbsent() string {
 	if !c.absent(kindExport) {
 		return ""
 	}
-	return "this cluster does not have ServiceExport at v1 or v1beta1: what it exported before goes on; install its CRD, then the exports again"
+	return "this cluster does not have ServiceExport at v1 or v1beta1: earlier exports go on; install its CRD, then the exports again"
 }
 
 // ImportsUnknown returns the reason why ServiceImports are not known, or "". Imports stay as they are meanwhile.

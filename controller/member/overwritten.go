@@ -2,6 +2,7 @@ package member
 
 import (
 	"encoding/json"
+	"slices"
 	"sync"
 	"time"
 
@@ -89,5 +90,5 @@ func fingerprint(exp *mcsv1beta1.ServiceExport, conditions []metav1.Condition, c
 	if err != nil {
 		panic("member: conditions are no JSON: " + err.Error())
 	}
-	return apibroker.Hash(32, append(clusters, string(exp.UID), string(text))...)
+	return apibroker.Hash(32, slices.Concat(clusters, []string{string(exp.UID), string(text)})...)
 }

@@ -30,7 +30,7 @@ type Input struct {
 	Here    Cluster
 	Broker  Broker
 	Servers []Server // DNS servers that were asked or were to be asked; may be empty
-	Unasked string   // why there are none, if the user wants that
+	Unasked string   // option by which the user asks no server
 	Wiring  Read[Wiring]
 }
 
@@ -46,13 +46,15 @@ type Wiring struct {
 // behindCache reports whether Pods ask a node cache in place of this resolver, and the zone goes past the resolver from
 // there.
 func (s *Wiring) behindCache(r *wiring.Resolver) bool {
-	return r.Kind != wiring.NodeLocal && slices.ContainsFunc(s.Resolvers, func(c wiring.Resolver) bool {
-		return c.Kind == wiring.NodeLocal && (c.Route == wiring.RouteWanted || c.Route == wiring.RouteOther)
-	})
+	return r.Kind != wiring.NodeLocal && s.cacheHasZone()
 }
 
 // cacheHasZone reports whether Pods ask a node cache that has the zone.
-func (s *Wiring) cacheHasZone() bool { return s.behindCache(&wiring.Resolver{}) }
+func (s *Wiring) cacheHasZone() bool {
+	return slices.ContainsFunc(s.Resolvers, func(c wiring.Resolver) bool {
+		return c.Kind == wiring.NodeLocal && (c.Route == wiring.RouteWanted || c.Route == wiring.RouteOther)
+	})
+}
 
 // ReadState is the result of one read.
 type ReadState uint8
@@ -141,7 +143,7 @@ type Server struct {
 	Role     Role
 	UDP, TCP Reply
 	Without  bool   // it stands for a Service without a ready Pod
-	Unread   string // why it was not asked, "" if it was
+	Unread   string // reason for not asking it; "" if it was asked
 }
 
 // Reply is one reply of a server.

@@ -1,4 +1,4 @@
-{{- /* The parts of which the manifests are made. They use nothing but Go's own template functions, "dict", "mul", "replace" and "toJson":
+{{- /* The parts of the manifests. They use only Go's own template functions, "dict", "mul", "replace" and "toJson":
 package deploy renders them, too. */ -}}
 
 {{- /* The label that says what has installed an object; manifests to apply by hand have none. */ -}}
@@ -61,7 +61,7 @@ package deploy renders them, too. */ -}}
 
 {{- /* What the container may take, at the end of its environment. The values of the chart have "Mi" or "Gi". */ -}}
 {{- define "clusterset.resources" }}
-            # At most 90 % of the limit: what is garbage goes before the kernel ends the process.
+            # At most 90 % of the limit, so that garbage is collected before the kernel ends the process.
             - {name: GOMEMLIMIT, value: {{ mul 921 (replace "Mi" "" (replace "Gi" "000Mi" .limits.memory)) }}KiB}
           resources: {{ toJson . }}
 {{- end }}

@@ -58,7 +58,7 @@ func Start(ctx context.Context, c *controlplane.ControlPlane) (*Kubelet, error) 
 	if _, err := client.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{}); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
-	go func() { _ = k.server.ServeTLS(l, "", "") }() // what then fails is what the API server cannot do
+	go func() { _ = k.server.ServeTLS(l, "", "") }() // a failure shows as a failed request of the API server
 	return k, nil
 }
 
