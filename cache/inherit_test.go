@@ -31,7 +31,7 @@ func TestInherit(t *testing.T) {
 		next := cfg()
 		next.CheckInterval = 50 * time.Millisecond
 		next.REST.QPS = 100
-		r := startAfter(t, next, old.Store)
+		r := startBeside(t, next, old.Store)
 		inherited(t, r.first, old.State())
 		until.True(t, "listed", func() bool {
 			r.watches.mu.Lock()
@@ -57,7 +57,7 @@ func TestInherit(t *testing.T) {
 		// A wrong snapshot must not come before the inherited state.
 		sn := &snapshot{Identity: old.cfg.identity(), AsOf: time.Now().Unix(), Serial: 1}
 		must(t, writeFile(file, encoded(t, sn)))
-		r := startAfter(t, next, old.Store)
+		r := startBeside(t, next, old.Store)
 		st := r.first
 		if !st.Ready || st.Stale("", true) || names(st) != "db.shop web.shop" || hasFar(st) || st.LocalCluster != "east" {
 			t.Errorf("got %s, %+v, want what is for our zone", show(st), st)
@@ -69,7 +69,7 @@ func TestInherit(t *testing.T) {
 		again := next
 		again.REST = cp.Config()
 		again.Index.Zone = ""
-		third := startAfter(t, again, r.Store)
+		third := startBeside(t, again, r.Store)
 		if got := third.first; !got.Ready || got.Stale("", true) || !hasFar(got) {
 			t.Errorf("got %s, %+v, want what is for all zones again", show(got), got)
 		}

@@ -5,26 +5,34 @@ import (
 	"encoding/pem"
 	"flag"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
 	"path/filepath"
-	"strconv"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
 	"k8s.io/client-go/rest"
 
+	"github.com/clusterset-dns/clusterset/cache/index"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
+	"github.com/clusterset-dns/clusterset/test/harness/leaks"
 	"github.com/clusterset-dns/clusterset/test/harness/tier"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
-var combinations = flag.Int("combinations", 12, "how many combinations TestPartialFailures tries")
+var (
+	combinations = flag.Int("combinations", 12, "how many combinations TestPartialFailures tries")
+	stalledOnly  = flag.Bool("stalled", false, "of those with a stalled watch")
+	sideBySide   = flag.Int("side-by-side", 12, "how many of them run at once")
+)
 
 // The ways in which requests for one kind go wrong.
 const (
@@ -213,11 +221,13 @@ func (c combination) brings(kind string) bool {
 	return c.phase == whileRunning || c.phase == atEnd // the watch is open
 }
 
-// partialRun is the life of one combination. The values of a service count up.
+// partialRun is the life of one combination. It writes to two namespaces of its own, since others run beside it. The
+// values of a service count up.
 type partialRun struct {
 	*testing.T
-	cp       *controlplane.ControlPlane
-	vip, pod int // the newest
+	cp         *controlplane.ControlPlane
+	bank, shop string // namespaces
+	vip, pod   int    // the newest
 }
 
 func partialValue(prefix string, n int) string { return fmt.Sprintf("%s.%d.%d", prefix, n>>8, n&255) }
@@ -229,32 +239,30 @@ func (r *partialRun) write(kinds ...string) {
 		switch kind {
 		case pathImports:
 			r.vip++
-			apply(r.T, r.cp, strings.Replace(bankPay, "10.9.0.2", partialValue("10.9", r.vip), 1))
+			apply(r.T, r.cp, strings.NewReplacer("bank", r.bank, "10.9.0.2", partialValue("10.9", r.vip)).Replace(bankPay))
 		case pathSlices:
 			r.pod++
-			apply(r.T, r.cp, strings.Replace(shopDB, "10.1.0.7", partialValue("10.1", r.pod), 1))
+			apply(r.T, r.cp, strings.NewReplacer("shop", r.shop, "10.1.0.7", partialValue("10.1", r.pod)).Replace(shopDB))
 		}
 	}
 }
 
 // served returns the values in a state, 0 for a missing one.
-func served(st *State) (vip, pod int) {
-	for _, line := range strings.Fields(show(st)) {
-		service, value, _ := strings.Cut(strings.TrimSuffix(line, ","), "=")
-		part := strings.Split(value, ".")
-		if len(part) != 4 {
-			continue
+func (r *partialRun) served(st *State) (vip, pod int) {
+	value := func(service string, of func(*index.Service) index.List) int {
+		s := st.Index.Service(service)
+		if s == nil {
+			return 0
 		}
-		high, _ := strconv.Atoi(part[2])
-		low, _ := strconv.Atoi(part[3])
-		switch service {
-		case "pay.bank":
-			vip = high<<8 | low
-		case "db.shop":
-			pod = high<<8 | low
+		list := of(s)
+		if list.Len() == 0 {
+			return 0
 		}
+		a := list.At(0)
+		return int(a[2])<<8 | int(a[3])
 	}
-	return vip, pod
+	return value("pay."+r.bank, func(s *index.Service) index.List { return s.VIPs(index.V4) }),
+		value("db."+r.shop, func(s *index.Service) index.List { return s.Addresses(index.V4) })
 }
 
 // marks reports whether an answer is not given, or has EDE 3 with a stale_after of three seconds.
@@ -271,7 +279,7 @@ func (r *partialRun) watchValues(s *running) (stop func()) {
 		var vip, pod int
 		for {
 			if st := s.State(); st.Ready {
-				v, p := served(st)
+				v, p := r.served(st)
 				if v < vip || p < pod {
 					r.Errorf("served %d, %d after %d, %d", v, p, vip, pod)
 				}
@@ -294,18 +302,18 @@ func (r *partialRun) try(c combination) {
 	cfg := Config{REST: proxy.start(r.T, r.cp, c.http2), CheckInterval: time.Second}
 	r.write(pathImports, pathSlices)
 	both := func(s *running) func() bool {
-		return func() bool { v, p := served(s.State()); return v == r.vip && p == r.pod }
+		return func() bool { v, p := r.served(s.State()); return v == r.vip && p == r.pod }
 	}
 	if c.phase == withSnapshot {
 		cfg.Snapshot = filepath.Join(r.TempDir(), "snapshot")
-		s := start(r.T, cfg)
+		s := startBeside(r.T, cfg, nil)
 		until.True(r.T, "the first state", both(s))
 		s.stop()
 	}
 	if c.phase == atStart || c.phase == withSnapshot {
 		proxy.set(c.faults, c.verb)
 	}
-	s := start(r.T, cfg)
+	s := startBeside(r.T, cfg, nil)
 	switch c.phase {
 	case whileRunning, atReload, atEnd:
 		until.True(r.T, "the first state", both(s))
@@ -313,10 +321,10 @@ func (r *partialRun) try(c combination) {
 		proxy.set(c.faults, c.verb)
 	}
 	if c.phase == atReload {
-		defer s.stop() // see startAfter
+		defer s.stop() // see startBeside
 		other := cfg
 		other.REST, other.Reverse = rest.CopyConfig(cfg.REST), true
-		s = startAfter(r.T, other, s.Store)
+		s = startBeside(r.T, other, s.Store)
 	}
 	stop := r.watchValues(s)
 	if c.phase == atEnd {
@@ -331,12 +339,12 @@ func (r *partialRun) try(c combination) {
 		imports, slices = imports && slices, imports && slices
 	}
 	until.True(r.T, fmt.Sprintf("imports %t, slices %t while %v", imports, slices, c.faults), func() bool {
-		v, p := served(s.State())
+		v, p := r.served(s.State())
 		return (!imports || v == r.vip) && (!slices || p == r.pod)
 	})
 	until.True(r.T, "an old value has EDE 3, or no answer", func() bool {
-		v, p := served(s.State())
-		return (v == r.vip || s.marks("bank", false)) && (p == r.pod || s.marks("shop", true))
+		v, p := r.served(s.State())
+		return (v == r.vip || s.marks(r.bank, false)) && (p == r.pod || s.marks(r.shop, true))
 	})
 	proxy.set(nil, "")
 	until.True(r.T, fmt.Sprintf("all is well after %v", c.faults), func() bool {
@@ -354,12 +362,33 @@ func TestPartialFailures(t *testing.T) {
 	cp := shared(t)
 	apply(t, cp, ourCluster)
 	all := allCombinations()
-	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-	run := &partialRun{cp: cp}
-	for i, c := range all[:min(len(all), *combinations)] {
-		t.Run(fmt.Sprintf("%d %s %s %v http2 %t", i, c.phase, c.verb, c.faults, c.http2), func(t *testing.T) {
-			run.T = t
-			run.try(c)
+	if *stalledOnly {
+		all = slices.DeleteFunc(all, func(c combination) bool {
+			return !slices.Contains(slices.Collect(maps.Values(c.faults)), stall)
 		})
 	}
+	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	next := make(chan combination)
+	before := goleak.IgnoreCurrent()
+	var group sync.WaitGroup
+	for i := range *sideBySide {
+		run := &partialRun{cp: cp, bank: fmt.Sprintf("bank%d", i), shop: fmt.Sprintf("shop%d", i)}
+		namespaces := strings.NewReplacer("bank", run.bank, "shop", run.shop).Replace(twoNamespaces)
+		apply(t, cp, namespaces)
+		t.Cleanup(func() { must(t, cp.DeleteYAML(context.WithoutCancel(t.Context()), []byte(namespaces))) })
+		group.Go(func() {
+			for c := range next {
+				t.Run(fmt.Sprintf("%s %s %v http2 %t", c.phase, c.verb, c.faults, c.http2), func(t *testing.T) {
+					run.T = t
+					run.try(c)
+				})
+			}
+		})
+	}
+	for _, c := range all[:min(len(all), *combinations)] {
+		next <- c
+	}
+	close(next)
+	group.Wait()
+	leaks.None(t, before)
 }

@@ -70,14 +70,21 @@ type running struct {
 // start runs a Store, and fails the test if anything is alive when Run has returned.
 func start(t *testing.T, cfg Config) *running {
 	t.Helper()
-	return startAfter(t, cfg, nil)
+	before := goleak.IgnoreCurrent()
+	r := startBeside(t, cfg, nil)
+	stop := r.stop
+	r.stop = sync.OnceFunc(func() {
+		stop()
+		leaks.None(t, before) // but for connections, which are counted
+	})
+	t.Cleanup(r.stop)
+	return r
 }
 
-// startAfter runs a Store that has inherited from another one, if that is not nil. It does not check goroutines: the
-// other one has to run longer, and its end is checked.
-func startAfter(t *testing.T, cfg Config, old *Store) *running {
+// startBeside runs a Store that has inherited from another one, if that is not nil. It checks no goroutines, since other
+// Stores run longer; the end of those is checked.
+func startBeside(t *testing.T, cfg Config, old *Store) *running {
 	t.Helper()
-	before := goleak.IgnoreCurrent()
 	log := &journal{t: t}
 	var conns atomic.Int64
 	if cfg.REST != nil {
@@ -117,9 +124,6 @@ func startAfter(t *testing.T, cfg Config, old *Store) *running {
 			}
 		case <-time.After(until.Patience):
 			t.Fatal("Run does not end")
-		}
-		if old == nil {
-			leaks.None(t, before) // but for connections, which are counted
 		}
 		until.True(t, "no connection is open", func() bool { return conns.Load() == 0 })
 	})
