@@ -13,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -511,7 +512,11 @@ func (h attacker) withdraw(t *testing.T, honest ...*testclusterset.Member) {
 		const newest = 1<<53 - 1
 		none := h.inventory(newest)
 		none.Name = broker.InventoryPartName(n)
-		if err := h.do(t.Context(), "apply", none); err != nil {
+		err := h.do(t.Context(), "delete", none) // else entries that a patch has set stay
+		if err == nil || apierrors.IsNotFound(err) {
+			err = h.do(t.Context(), "apply", none)
+		}
+		if err != nil {
 			t.Error(err)
 		}
 	}
@@ -540,7 +545,7 @@ func hasNothingOf(ctx context.Context, m *testclusterset.Member, cluster string)
 			return err
 		}
 		if slices.Contains(imp.Status.Clusters, mcsv1beta1.ClusterStatus{Cluster: cluster}) {
-			return fmt.Errorf("import %s/%s", imp.Namespace, imp.Name)
+			return fmt.Errorf("import %s/%s with %v: %v", imp.Namespace, imp.Name, imp.Annotations, imp.Status)
 		}
 	}
 	return nil
