@@ -81,8 +81,8 @@ func start(t *testing.T, cfg Config) *running {
 	return r
 }
 
-// startBeside runs a Store that has inherited from another one, if that is not nil. It checks no goroutines, since other
-// Stores run longer; the end of those is checked.
+// startBeside runs a Store that has inherited from another one, if that is not nil. It checks no goroutines, since
+// other Stores run longer; the end of those is checked.
 func startBeside(t *testing.T, cfg Config, old *Store) *running {
 	t.Helper()
 	log := &journal{t: t}

@@ -19,6 +19,7 @@ type Metrics = metrics.Metrics
 const (
 	queueExports = "exports"
 	queueImports = "imports"
+	queueRules   = "rules"
 )
 
 // The two API servers, as the label "side" of metric writes_total.
@@ -29,7 +30,7 @@ const (
 
 // NewMetrics makes the metrics and registers them with reg, unless it is nil. It panics if they are registered already.
 func NewMetrics(reg prometheus.Registerer) *Metrics {
-	labels := metrics.Labels{Queues: []string{queueExports, queueImports}}
+	labels := metrics.Labels{Queues: []string{queueExports, queueImports, queueRules}}
 	for _, r := range safety.Reasons() {
 		labels.Reasons = append(labels.Reasons, r.String())
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/member"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/controller/metrics"
+	"github.com/clusterset-dns/clusterset/controller/rules"
 	"github.com/clusterset-dns/clusterset/controller/safety"
 	"github.com/clusterset-dns/clusterset/controller/statuspage"
 )
@@ -86,8 +87,7 @@ func newParts(ctx context.Context, cfg Config, guarded guard, own ownCluster) (*
 	if err != nil {
 		return nil, fmt.Errorf("controller: %w", err)
 	}
-	requeue := requeuer{member: m, broker: b,
-		exports: newQueue(queueExports, cfg.Log, cfg.Metrics), imports: newQueue(queueImports, cfg.Log, cfg.Metrics)}
+	requeue := newRequeuer(cfg, m, b, &rules.Rules{Member: m, Policy: cfg.policy(), Rejected: rejections.Report})
 	freezes := safety.NewFreezes(cfg.Log, cfg.Metrics, requeue.all)
 	p := &parts{cfg: cfg, kinds: own.kinds, barrier: barrier, member: m, broker: b, requeue: requeue, freezes: freezes}
 	o := &identity.Original{Member: m, Broker: b, Namespace: cfg.Namespace, TTL: cfg.TTL, Sent: own.sent}
@@ -226,6 +226,7 @@ func (p *parts) run(ctx context.Context) error {
 	p.cfg.Metrics.SetSources(metrics.Sources{
 		Queues: map[string]func() (int, time.Duration){
 			queueExports: p.requeue.exports.Waiting, queueImports: p.requeue.imports.Waiting,
+			queueRules: p.requeue.ruled.Waiting,
 		},
 		Heartbeats: p.heartbeats, WithheldExports: p.member.WithheldExports, Kept: p.importer.Kept,
 	})
@@ -244,6 +245,7 @@ func (p *parts) run(ctx context.Context) error {
 	} {
 		g.Go(func() error { return run(ctx) })
 	}
+	g.Go(func() error { return p.requeue.ruled.Run(ctx, p.requeue.rules.Reconcile) })
 	g.Go(func() error { return p.requeue.exports.Run(ctx, p.exporter.Reconcile) })
 	g.Go(func() error { return p.requeue.imports.Run(ctx, p.importer.Reconcile) })
 	return g.Wait()

@@ -8,6 +8,7 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/broker"
 	"github.com/clusterset-dns/clusterset/controller/member"
 	"github.com/clusterset-dns/clusterset/controller/queue"
+	"github.com/clusterset-dns/clusterset/controller/rules"
 )
 
 // A requeuer maps changes to the services that have to be reconciled, and puts those into the queues. Its methods may
@@ -15,7 +16,15 @@ import (
 type requeuer struct {
 	member           *member.Cluster
 	broker           *broker.Broker
+	rules            *rules.Rules
 	exports, imports *queue.Queue
+	ruled            *queue.Queue // services that a rule concerns
+}
+
+func newRequeuer(cfg Config, m *member.Cluster, b *broker.Broker, r *rules.Rules) requeuer {
+	named := func(name string) *queue.Queue { return newQueue(name, cfg.Log, cfg.Metrics) }
+	return requeuer{member: m, broker: b, rules: r,
+		exports: named(queueExports), imports: named(queueImports), ruled: named(queueRules)}
 }
 
 // all queues every service, behind all that changed.
@@ -30,6 +39,7 @@ func (r requeuer) all() {
 	for _, svc := range r.broker.Own.Services() {
 		r.exports.Add(svc, queue.Backlog)
 	}
+	r.rulesChanged("", queue.Backlog)
 	for _, svc := range r.broker.Services() {
 		r.imports.Add(svc, queue.Backlog)
 	}
@@ -72,6 +82,11 @@ func (r requeuer) memberChanged(a member.Affected) {
 			a.Exports, a.Imports = append(a.Exports, svc), append(a.Imports, svc)
 		}
 	}
+	for _, svc := range slices.Concat(a.Sources, a.Exports) {
+		if r.rules.Concerns(svc) {
+			addChange(r.ruled, ofThisCluster, svc, a.Initial, false)
+		}
+	}
 	for _, svc := range a.Exports {
 		addChange(r.exports, ofThisCluster, svc, a.Initial, a.Lost)
 	}
@@ -89,8 +104,18 @@ func (r requeuer) memberChanged(a member.Affected) {
 	}
 }
 
+// rulesChanged queues the services with a rule, or with an export by one, in a namespace or, without one, in all.
+func (r requeuer) rulesChanged(namespace string, p queue.Priority) {
+	for _, svc := range slices.Concat(r.member.Services(), r.member.Exports()) {
+		if (namespace == "" || svc.Namespace == namespace) && r.rules.Concerns(svc) {
+			r.ruled.Add(svc, p)
+		}
+	}
+}
+
 // namespaceChanged queues the services of a namespace.
 func (r requeuer) namespaceChanged(name string) {
+	r.rulesChanged(name, queue.Live)
 	exports := r.member.Exports()
 	for _, svc := range exports {
 		if svc.Namespace == name {

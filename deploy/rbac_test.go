@@ -41,7 +41,7 @@ endpointslices.discovery.k8s.io: get list watch create patch delete
 events.events.k8s.io: create
 namespaces: get list watch
 servicecidrs.networking.k8s.io: get list watch
-serviceexports.multicluster.x-k8s.io: get list watch patch
+serviceexports.multicluster.x-k8s.io: get list watch create patch delete
 serviceexports/status.multicluster.x-k8s.io: patch
 serviceimports.multicluster.x-k8s.io: get list watch create patch delete
 serviceimports/status.multicluster.x-k8s.io: patch
@@ -361,6 +361,29 @@ func testExportWrites(t *testing.T, c *controlplane.ControlPlane, account string
 		until.OK(t, account+": "+tt.name, func(ctx context.Context) error { // the policy counts a moment after it was written
 			return rejected(patch(tt.change).do(ctx, client), tt.refused)
 		})
+	}
+	ruled := func(change func(*mcsv1beta1.ServiceExport)) *mcsv1beta1.ServiceExport {
+		exp := &mcsv1beta1.ServiceExport{TypeMeta: users.TypeMeta, ObjectMeta: metav1.ObjectMeta{Namespace: "shop",
+			Name: "ruled", Labels: map[string]string{broker.LabelManagedBy: broker.ManagedBy}}}
+		change(exp)
+		return exp
+	}
+	ended := ruled(func(e *mcsv1beta1.ServiceExport) { e.Name = "ended" })
+	apply(t, c, ended.DeepCopy())
+	for _, tt := range []struct {
+		name    string
+		write   write
+		refused string
+	}{
+		{"one without our label", write{verb: "create", object: ruled(func(e *mcsv1beta1.ServiceExport) { e.Labels = nil })}, others},
+		{"one with a spec", write{verb: "create", object: ruled(func(e *mcsv1beta1.ServiceExport) { e.Spec = users.Spec })}, others},
+		{"one of a rule", write{verb: "create", object: ruled(func(*mcsv1beta1.ServiceExport) {})}, ""},
+		{"the end of one", write{verb: "delete", object: ended}, ""},
+		{"the end of a user's", write{verb: "delete", object: users.DeepCopy()}, others},
+	} {
+		if err := rejected(tt.write.do(t.Context(), client), tt.refused); err != nil {
+			t.Errorf("%s: %s: %v", account, tt.name, err)
+		}
 	}
 	status := patch(func(e *mcsv1beta1.ServiceExport) { e.Status.Conditions = []metav1.Condition{} })
 	status.subresource = "status"

@@ -121,6 +121,14 @@ const (
 // with commas between their ids (docs/spec/controller.md 9.2).
 const AnnotationAllowedSources = "clusterset-dns.io/allowed-source-clusters"
 
+// The rule of a namespace for exports (docs/spec/controller.md 3.9).
+const (
+	// AnnotationExportSelector on a Namespace is a label selector: the Services that it matches are exported.
+	AnnotationExportSelector = "clusterset-dns.io/export-selector"
+	// AnnotationExport on a Service is "false" if no rule exports it.
+	AnnotationExport = "clusterset-dns.io/export"
+)
+
 // The annotations of a ServiceExport that say which clusters it reaches (docs/spec/controller.md 3.8).
 const (
 	// AnnotationToClusters holds ids of clusters with commas between them, or a list of selectors, the JSON of

@@ -313,6 +313,9 @@ func (c *Cluster) Service(svc types.NamespacedName) *corev1.Service {
 	return found(c.services.Get(svc.String()))
 }
 
+// Services returns the keys of all Services.
+func (c *Cluster) Services() []types.NamespacedName { return keysOf(c.services.List()) }
+
 // Derived returns the Service with the name of the import's derived Service, whether we manage it or not; nil if it
 // does not exist.
 func (c *Cluster) Derived(svc types.NamespacedName) *corev1.Service {
@@ -322,6 +325,11 @@ func (c *Cluster) Derived(svc types.NamespacedName) *corev1.Service {
 // Export returns the ServiceExport, also a deleted one that has not ended, or nil.
 func (c *Cluster) Export(svc types.NamespacedName) *mcsv1beta1.ServiceExport {
 	return c.former.orFormer(svc.String(), c.exports.Get)
+}
+
+// StoredExport is [Cluster.Export] without exports that go on although their ServiceExport is gone.
+func (c *Cluster) StoredExport(svc types.NamespacedName) *mcsv1beta1.ServiceExport {
+	return found(c.exports.Get(svc.String()))
 }
 
 // ExportGoesOn reports whether the export of a service, created at a time, goes on without a ServiceExport: it went

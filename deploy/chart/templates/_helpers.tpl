@@ -358,10 +358,11 @@ rules:
   - apiGroups: [multicluster.x-k8s.io]
     resources: [serviceimports]
     verbs: [get, list, watch, create, patch, delete]
-  # Users write ServiceExports; the controller writes their status, and one annotation, which the policy below holds it to.
+  # Users write ServiceExports. The controller writes their status and one annotation, and makes and ends those of rules of Namespaces:
+  # the policy below holds it to that.
   - apiGroups: [multicluster.x-k8s.io]
     resources: [serviceexports]
-    verbs: [get, list, watch, patch]
+    verbs: [get, list, watch, create, patch, delete]
   - apiGroups: [multicluster.x-k8s.io]
     resources: [serviceimports/status, serviceexports/status]
     verbs: [patch]
@@ -529,9 +530,13 @@ spec:
         !has(object.metadata.finalizers) && !has(object.metadata.ownerReferences)
       message: >-
         the controller creates only Namespaces with its own label and annotation, and never default, clusterset-*, its own namespace or one named like that of a broker member
-    # ServiceExports are those of users.
+    # ServiceExports are those of users, unless they have our label.
     - expression: >-
-        variables.kind != 'serviceexports' || request.operation == 'UPDATE' &&
+        variables.kind != 'serviceexports' || request.operation != 'UPDATE' &&
+        [object, oldObject].all(o, o == null || has(o.metadata.labels) && variables.mark in o.metadata.labels &&
+        o.metadata.labels[variables.mark] == 'controller.clusterset-dns.io' && (request.operation == 'DELETE' ||
+        (!has(o.spec) || !has(o.spec.exportedLabels) && !has(o.spec.exportedAnnotations)) && !has(o.metadata.annotations) && !has(o.metadata.finalizers) && !has(o.metadata.ownerReferences))) ||
+        request.operation == 'UPDATE' &&
         has(object.spec) == has(oldObject.spec) && (!has(object.spec) || object.spec == oldObject.spec) &&
         variables.labels == (has(oldObject.metadata.labels) ? oldObject.metadata.labels : {}) &&
         has(object.metadata.finalizers) == has(oldObject.metadata.finalizers) &&
@@ -541,7 +546,7 @@ spec:
         variables.annotations.all(k, k == 'clusterset-dns.io/exported-to' ||
         k in variables.oldAnnotations && variables.annotations[k] == variables.oldAnnotations[k]) &&
         variables.oldAnnotations.all(k, k == 'clusterset-dns.io/exported-to' || k in variables.annotations)
-      message: "the controller writes only the annotation clusterset-dns.io/exported-to of ServiceExports"
+      message: "the controller writes only the annotation clusterset-dns.io/exported-to of ServiceExports, and makes and ends those with its own label"
     # External IPs that others have set stay as they are.
     - expression: >-
         variables.kind != 'services' || object == null ||
