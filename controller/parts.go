@@ -22,6 +22,7 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/member"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/controller/metrics"
+	"github.com/clusterset-dns/clusterset/controller/queue"
 	"github.com/clusterset-dns/clusterset/controller/rules"
 	"github.com/clusterset-dns/clusterset/controller/safety"
 	"github.com/clusterset-dns/clusterset/controller/statuspage"
@@ -56,6 +57,7 @@ type parts struct {
 	expiry      *safety.Expiry
 	exporter    *exporter.Exporter
 	importer    *importer.Importer
+	rules       *rules.Rules
 	requeue     requeuer
 }
 
@@ -87,9 +89,11 @@ func newParts(ctx context.Context, cfg Config, guarded guard, own ownCluster) (*
 	if err != nil {
 		return nil, fmt.Errorf("controller: %w", err)
 	}
-	requeue := newRequeuer(cfg, m, b, &rules.Rules{Member: m, Policy: cfg.policy(), Rejected: rejections.Report})
+	r := &rules.Rules{Member: m, Policy: cfg.policy(), Rejected: rejections.Report}
+	requeue := newRequeuer(cfg, m, b, r.Concerns)
 	freezes := safety.NewFreezes(cfg.Log, cfg.Metrics, requeue.all)
-	p := &parts{cfg: cfg, kinds: own.kinds, barrier: barrier, member: m, broker: b, requeue: requeue, freezes: freezes}
+	p := &parts{cfg: cfg, kinds: own.kinds, barrier: barrier, member: m, broker: b, rules: r, requeue: requeue,
+		freezes: freezes}
 	o := &identity.Original{Member: m, Broker: b, Namespace: cfg.Namespace, TTL: cfg.TTL, Sent: own.sent}
 	p.membership = identity.NewMembership(identity.MembershipConfig{
 		Member: m, Broker: b, Identity: id, Original: o, Namespace: link.Namespace, Credential: credential,
@@ -109,9 +113,8 @@ func newParts(ctx context.Context, cfg Config, guarded guard, own ownCluster) (*
 		Member: m, Broker: b, Membership: p.membership, Freezes: freezes, Conditions: conditions, Metrics: cfg.Metrics,
 		Log: cfg.Log, TTL: p.ttl, Namespace: cfg.Namespace, Policy: cfg.policy(), Endpoints: cfg.Endpoints,
 		Merge: cfg.mergeOptions(), Silent: func(cluster string) bool { return p.expiry.Result().Silent(cluster) },
-		LegacyConditions: cfg.LegacyConditions, Aggregates: cfg.AggregateView,
-		RequeueNow: requeue.exportNow, RequeueAll: requeue.exports.AddAll,
-		Requeue: requeue.exportLater, Retry: requeue.exports.AddAfter,
+		LegacyConditions: cfg.LegacyConditions, Aggregates: cfg.AggregateView, RequeueNow: requeue.exportNow,
+		RequeueAll: requeue.exports.AddAll, Requeue: requeue.exportLater, Retry: requeue.exports.AddAfter,
 	})
 	p.heartbeat = &identity.Heartbeat{
 		Membership: p.membership, Memory: memory, Broker: b, Renew: cfg.Renew, Pace: p.pace, Log: cfg.Log,
@@ -206,7 +209,12 @@ func (p *parts) brokerHandlers(ctx context.Context, rejections *importer.Rejecti
 		},
 		MembersChanged:    p.requeue.all,
 		PropertiesChanged: func(cluster string) { properties.call(cluster, types.NamespacedName{}, p.requeue.all) },
-		Rejected:          rejections.Report,
+		InventoryChanged: func(part string) {
+			for _, svc := range p.importer.KeptIn(part) {
+				p.requeue.imports.Add(svc, queue.Live)
+			}
+		},
+		Rejected: rejections.Report,
 	}
 }
 
@@ -245,7 +253,7 @@ func (p *parts) run(ctx context.Context) error {
 	} {
 		g.Go(func() error { return run(ctx) })
 	}
-	g.Go(func() error { return p.requeue.ruled.Run(ctx, p.requeue.rules.Reconcile) })
+	g.Go(func() error { return p.requeue.ruled.Run(ctx, p.rules.Reconcile) })
 	g.Go(func() error { return p.requeue.exports.Run(ctx, p.exporter.Reconcile) })
 	g.Go(func() error { return p.requeue.imports.Run(ctx, p.importer.Reconcile) })
 	return g.Wait()

@@ -8,7 +8,6 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/broker"
 	"github.com/clusterset-dns/clusterset/controller/member"
 	"github.com/clusterset-dns/clusterset/controller/queue"
-	"github.com/clusterset-dns/clusterset/controller/rules"
 )
 
 // A requeuer maps changes to the services that have to be reconciled, and puts those into the queues. Its methods may
@@ -16,15 +15,15 @@ import (
 type requeuer struct {
 	member           *member.Cluster
 	broker           *broker.Broker
-	rules            *rules.Rules
 	exports, imports *queue.Queue
-	ruled            *queue.Queue // services that a rule concerns
+	ruled            *queue.Queue // of services with a rule, or with an export by one
+	hasRule          func(types.NamespacedName) bool
 }
 
-func newRequeuer(cfg Config, m *member.Cluster, b *broker.Broker, r *rules.Rules) requeuer {
+func newRequeuer(cfg Config, m *member.Cluster, b *broker.Broker, hasRule func(types.NamespacedName) bool) requeuer {
 	named := func(name string) *queue.Queue { return newQueue(name, cfg.Log, cfg.Metrics) }
-	return requeuer{member: m, broker: b, rules: r,
-		exports: named(queueExports), imports: named(queueImports), ruled: named(queueRules)}
+	return requeuer{member: m, broker: b, exports: named(queueExports), imports: named(queueImports),
+		ruled: named(queueRules), hasRule: hasRule}
 }
 
 // all queues every service, behind all that changed.
@@ -83,7 +82,7 @@ func (r requeuer) memberChanged(a member.Affected) {
 		}
 	}
 	for _, svc := range slices.Concat(a.Sources, a.Exports) {
-		if r.rules.Concerns(svc) {
+		if r.hasRule(svc) {
 			addChange(r.ruled, ofThisCluster, svc, a.Initial, false)
 		}
 	}
@@ -104,10 +103,10 @@ func (r requeuer) memberChanged(a member.Affected) {
 	}
 }
 
-// rulesChanged queues the services with a rule, or with an export by one, in a namespace or, without one, in all.
+// rulesChanged queues the services with a rule in a namespace or, without one, in all.
 func (r requeuer) rulesChanged(namespace string, p queue.Priority) {
 	for _, svc := range slices.Concat(r.member.Services(), r.member.Exports()) {
-		if (namespace == "" || svc.Namespace == namespace) && r.rules.Concerns(svc) {
+		if (namespace == "" || svc.Namespace == namespace) && r.hasRule(svc) {
 			r.ruled.Add(svc, p)
 		}
 	}

@@ -35,7 +35,7 @@ func TestLostEndpointsAreUrgent(t *testing.T) {
 					})
 				}()
 			}
-			r := requeuer{exports: queues[0], imports: queues[1]}
+			r := requeuer{exports: queues[0], imports: queues[1], hasRule: func(types.NamespacedName) bool { return false }}
 			affected := member.Affected{Exports: []types.NamespacedName{svc}, Imports: []types.NamespacedName{svc}}
 			r.memberChanged(affected)
 			time.Sleep(100 * time.Millisecond)

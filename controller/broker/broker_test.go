@@ -166,7 +166,7 @@ type link struct {
 	mu                       sync.Mutex
 	changed, urgent, altered map[types.NamespacedName]int // changes, and which they were
 	membersChanged           int
-	properties               map[string]int
+	properties, parts        map[string]int
 	rejected                 []merge.Rejection
 	panics                   int
 }
@@ -179,7 +179,7 @@ func connect(t *testing.T, cfg *rest.Config, set ...func(*broker.Config)) *link 
 	before, sole := goleak.IgnoreCurrent(), running.Add(1) == 1
 	l := &link{
 		T: t, changed: make(map[types.NamespacedName]int), urgent: make(map[types.NamespacedName]int),
-		altered: make(map[types.NamespacedName]int), properties: make(map[string]int),
+		altered: make(map[types.NamespacedName]int), properties: make(map[string]int), parts: make(map[string]int),
 	}
 	c := broker.Config{
 		REST: cfg, Namespace: namespaceOf("east"), ClusterID: "east", Log: logtest.To(t, ""),
@@ -208,6 +208,7 @@ func connect(t *testing.T, cfg *rest.Config, set ...func(*broker.Config)) *link 
 				}
 			})
 		},
+		InventoryChanged:  func(part string) { l.note(func() { l.parts[part]++ }) },
 		MembersChanged:    func() { l.note(func() { l.membersChanged++ }) },
 		PropertiesChanged: func(id string) { l.note(func() { l.properties[id]++ }) },
 		Rejected: func(r merge.Rejection) {
@@ -395,13 +396,17 @@ func urgentAndAltered(t *testing.T, a admin, l *link) {
 			t.Errorf("%s: urgent %t, altered %t; want %q", step.change, gotUrgent, gotAltered, step.want)
 		}
 	}
-	a.delete(inventory("west", 8, false))
+	listed := func() int { return l.parts[inventory("west", 9, false).Name] }
+	before := l.count(listed)
+	a.apply(inventory("west", 9, false))
+	until.True(t, "a newer part that does not list the service either", func() bool { return l.count(listed) > before })
+	a.delete(inventory("west", 9, false))
 	a.delete(inventory("east", 7, true))
 	until.True(t, "the own inventory is gone", func() bool {
 		_, old := l.Own.Inventory(inventory("east", 7, true).Name)
 		return old
 	})
-	if got := l.Entry(l.Members.Get("west"), db); got != (protocol.Entry{Stamp: 8}) {
+	if got := l.Entry(l.Members.Get("west"), db); got != (protocol.Entry{Stamp: 9}) {
 		t.Errorf("entry = %+v, want that of the newest inventory", got)
 	}
 }

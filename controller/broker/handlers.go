@@ -22,6 +22,8 @@ type Change struct {
 type Handlers struct {
 	// Changed: a record, a slice or an inventory entry of some member was added, changed or deleted.
 	Changed func(Change)
+	// InventoryChanged: a part of a member's inventory changed. What it does not list ends by that, too.
+	InventoryChanged func(part string)
 	// MembersChanged: members or their namespaces changed, which may affect every service.
 	MembersChanged func()
 	// PropertiesChanged: only the ClusterProperties of a member changed, which may affect every service.
@@ -34,6 +36,9 @@ type Handlers struct {
 func (h Handlers) complete() Handlers {
 	if h.Changed == nil {
 		h.Changed = func(Change) {}
+	}
+	if h.InventoryChanged == nil {
+		h.InventoryChanged = func(string) {}
 	}
 	if h.MembersChanged == nil {
 		h.MembersChanged = func() {}

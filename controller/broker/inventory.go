@@ -90,8 +90,8 @@ func claimsOf(e v1alpha1.InventoryEntry, template merge.Claim) (all []merge.Clai
 	return all
 }
 
-// inventoryChanged reports the services with another entry than in the newest known inventory. An end is urgent if the
-// member has a record.
+// inventoryChanged reports the part, and the services with another entry than in the newest known inventory. An end is
+// urgent if the member has a record.
 func (x *Exports) inventoryChanged(i *v1alpha1.Inventory, initial bool) {
 	ms := x.members
 	if item, ok, _ := ms.namespaces.GetStore().GetByKey(i.Namespace); ok && ms.memory.removed(item.(*corev1.Namespace)) {
@@ -101,6 +101,7 @@ func (x *Exports) inventoryChanged(i *v1alpha1.Inventory, initial bool) {
 	if current != i {
 		return // an older one
 	}
+	x.handlers.InventoryChanged(i.Name)
 	type entry struct{ before, after v1alpha1.InventoryEntry }
 	entries := make(map[string]entry)
 	if before != nil {

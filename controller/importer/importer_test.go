@@ -660,6 +660,10 @@ func (i importing) lose(record *v1alpha1.ExportedService, slice, source *discove
 	if kept := i.Kept(); kept["west"] != 1 {
 		i.Errorf("kept %v, want one service of west", kept)
 	}
+	// A newer part of the inventory ends it, although neither lists it.
+	if kept := i.KeptIn(apibroker.InventoryPart(db.Namespace, db.Name)); !slices.Equal(kept, []types.NamespacedName{db}) {
+		i.Errorf("kept %v of the part, want %v", kept, db)
+	}
 	source.Endpoints[0].Addresses[0] = "10.1.0.4"
 	i.Update(source)
 	got = i.do("flip of our own", func() bool {

@@ -6,6 +6,9 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/types"
+
+	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/controller/safety"
 )
 
@@ -27,6 +30,17 @@ func (i *Importer) keptServices() map[string]int {
 	for _, clusters := range i.kept.all() {
 		for _, c := range clusters {
 			services[c]++
+		}
+	}
+	return services
+}
+
+// KeptIn returns the services of a part of the inventories with objects that stay imported although the broker lacks
+// them. A newer copy of that part may end them without an entry of theirs.
+func (i *Importer) KeptIn(part string) (services []types.NamespacedName) {
+	for svc := range i.kept.all() {
+		if apibroker.InventoryPart(svc.Namespace, svc.Name) == part {
+			services = append(services, svc)
 		}
 	}
 	return services
