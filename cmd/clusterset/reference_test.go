@@ -53,11 +53,7 @@ Commands that write can be run again after a failure or an interruption, and the
 func reference(root *cobra.Command) string {
 	var b strings.Builder
 	b.WriteString(referenceHead)
-	b.WriteString("\n## Commands\n\n| command | |\n| --- | --- |\n")
 	all := documented(root)
-	for _, c := range all[1:] {
-		fmt.Fprintf(&b, "| [`%s`](#%s) | %s |\n", c.CommandPath(), strings.ReplaceAll(c.CommandPath(), " ", "-"), c.Short)
-	}
 	shared := sharedFlags(all)
 	b.WriteString("\n## Flags of several commands\n\n")
 	for _, line := range slices.Sorted(maps.Keys(shared)) {
