@@ -208,7 +208,7 @@ func connect(t *testing.T, cfg *rest.Config, set ...func(*broker.Config)) *link 
 				}
 			})
 		},
-		InventoryChanged:  func(part string) { l.note(func() { l.parts[part]++ }) },
+		InventoryChanged:  func(_, cluster, part string) { l.note(func() { l.parts[cluster+"/"+part]++ }) },
 		MembersChanged:    func() { l.note(func() { l.membersChanged++ }) },
 		PropertiesChanged: func(id string) { l.note(func() { l.properties[id]++ }) },
 		Rejected: func(r merge.Rejection) {
@@ -396,7 +396,7 @@ func urgentAndAltered(t *testing.T, a admin, l *link) {
 			t.Errorf("%s: urgent %t, altered %t; want %q", step.change, gotUrgent, gotAltered, step.want)
 		}
 	}
-	listed := func() int { return l.parts[inventory("west", 9, false).Name] }
+	listed := func() int { return l.parts["west/"+inventory("west", 9, false).Name] }
 	before := l.count(listed)
 	a.apply(inventory("west", 9, false))
 	until.True(t, "a newer part that does not list the service either", func() bool { return l.count(listed) > before })

@@ -22,8 +22,9 @@ type Change struct {
 type Handlers struct {
 	// Changed: a record, a slice or an inventory entry of some member was added, changed or deleted.
 	Changed func(Change)
-	// InventoryChanged: a part of a member's inventory changed. What it does not list ends by that, too.
-	InventoryChanged func(part string)
+	// InventoryChanged: a part of the inventory of a cluster, the member with that namespace, changed. What it does not
+	// list ends by that, too.
+	InventoryChanged func(member, cluster, part string)
 	// MembersChanged: members or their namespaces changed, which may affect every service.
 	MembersChanged func()
 	// PropertiesChanged: only the ClusterProperties of a member changed, which may affect every service.
@@ -38,7 +39,7 @@ func (h Handlers) complete() Handlers {
 		h.Changed = func(Change) {}
 	}
 	if h.InventoryChanged == nil {
-		h.InventoryChanged = func(string) {}
+		h.InventoryChanged = func(string, string, string) {}
 	}
 	if h.MembersChanged == nil {
 		h.MembersChanged = func() {}

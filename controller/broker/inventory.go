@@ -101,7 +101,9 @@ func (x *Exports) inventoryChanged(i *v1alpha1.Inventory, initial bool) {
 	if current != i {
 		return // an older one
 	}
-	x.handlers.InventoryChanged(i.Name)
+	if cluster, _, err := ms.memberOf(i.Namespace); err == nil {
+		x.handlers.InventoryChanged(i.Namespace, cluster, i.Name)
+	}
 	type entry struct{ before, after v1alpha1.InventoryEntry }
 	entries := make(map[string]entry)
 	if before != nil {

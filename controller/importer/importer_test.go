@@ -661,7 +661,8 @@ func (i importing) lose(record *v1alpha1.ExportedService, slice, source *discove
 		i.Errorf("kept %v, want one service of west", kept)
 	}
 	// A newer part of the inventory ends it, although neither lists it.
-	if kept := i.KeptIn(apibroker.InventoryPart(db.Namespace, db.Name)); !slices.Equal(kept, []types.NamespacedName{db}) {
+	part := apibroker.InventoryPart(db.Namespace, db.Name)
+	if kept := i.KeptIn("west", part); !slices.Equal(kept, []types.NamespacedName{db}) || len(i.KeptIn("north", part)) > 0 {
 		i.Errorf("kept %v of the part, want %v", kept, db)
 	}
 	source.Endpoints[0].Addresses[0] = "10.1.0.4"

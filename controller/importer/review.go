@@ -35,11 +35,11 @@ func (i *Importer) keptServices() map[string]int {
 	return services
 }
 
-// KeptIn returns the services of a part of the inventories with objects that stay imported although the broker lacks
-// them. A newer copy of that part may end them without an entry of theirs.
-func (i *Importer) KeptIn(part string) (services []types.NamespacedName) {
-	for svc := range i.kept.all() {
-		if apibroker.InventoryPart(svc.Namespace, svc.Name) == part {
+// KeptIn returns the services of a part of the inventory of a cluster with objects that stay imported although the
+// broker lacks them. A newer copy of that part may end them without an entry of theirs.
+func (i *Importer) KeptIn(cluster, part string) (services []types.NamespacedName) {
+	for svc, clusters := range i.kept.all() {
+		if slices.Contains(clusters, cluster) && apibroker.InventoryPart(svc.Namespace, svc.Name) == part {
 			services = append(services, svc)
 		}
 	}
