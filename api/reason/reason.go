@@ -88,6 +88,7 @@ const (
 	ImportFamilies    Code = "import-families"
 	ImportAddresses   Code = "import-addresses"
 	ImportLacks       Code = "import-lacks-cluster"
+	ImportWebhook     Code = "import-webhook"
 
 	EndpointsNone       Code = "endpoints-none"
 	EndpointsNotReady   Code = "endpoints-not-ready"
@@ -312,6 +313,8 @@ var table = []Entry{
 		"Correct spec.ips of the ServiceImport."},
 	{ImportLacks, "the ServiceImport lacks a cluster that exports the service", "",
 		"Look at the log of the controller of this cluster."},
+	{ImportWebhook, "the API server cannot call an admission webhook", "",
+		"Repair the webhook that the step names, or its ValidatingWebhookConfiguration or MutatingWebhookConfiguration."},
 
 	{EndpointsNone, "a cluster exports the service without endpoints", "", "Check the selector of the Service there."},
 	{EndpointsNotReady, "no endpoint of a cluster is ready", "", "Look at the Pods and their readiness probes there."},

@@ -71,6 +71,7 @@ var words = []Word{
 	{Frozen, "old_member", ControllerFrozen},
 	{Frozen, "blind", ControllerFrozen},
 	{Frozen, "export_kind", ControllerFrozen},
+	{Frozen, "webhook", ImportWebhook},
 	{Frozen, "own_heartbeat", ControllerFrozen},
 
 	{RejectedOthers, "record", RecordInvalid},

@@ -95,6 +95,7 @@ type Importer struct {
 	conflicts byService[merge.Conflict]
 	unserved  unserved
 	kept      byService[string] // the clusters with objects that stay imported although the broker lacks them
+	webhooks  byService[string] // the admission webhook that could not be called for the last write
 }
 
 // New returns an Importer.
@@ -138,7 +139,13 @@ func (i *Importer) Selections() []Selection { return i.writers.choices.all() }
 // import then gets, 4+n. A change of endpoints takes one write for each slice with them, a change of ports one for the
 // import and one for the derived Service.
 func (i *Importer) Reconcile(ctx context.Context, svc types.NamespacedName) error {
-	return i.reconcile(ctx, svc, i.cfg.Membership.Status())
+	err := i.reconcile(ctx, svc, i.cfg.Membership.Status())
+	var failed []string
+	if name := member.Webhook(err); name != "" {
+		failed = append(failed, name)
+	}
+	i.webhooks.set(svc, failed)
+	return err
 }
 
 // reconcile is [Importer.Reconcile] with a given membership state.

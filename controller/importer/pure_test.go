@@ -96,6 +96,11 @@ func TestReadiness(t *testing.T) {
 		{name: "a Service that fails", derived: true, failure: errors.New("no"),
 			spec: mcsv1beta1.ServiceImportSpec{Ports: port},
 			want: "False Pending Waiting for the derived Service: the last attempt to write it failed and is repeated. [import-pending]"},
+		{name: "a dead webhook", derived: true,
+			failure: errors.New(`Internal error occurred: failed calling webhook "away.example.org": failed to call webhook: EOF`),
+			spec:    mcsv1beta1.ServiceImportSpec{Ports: port},
+			want: `False Pending Waiting for the derived Service: the API server cannot call the admission webhook "away.example.org". ` +
+				"[import-webhook]"},
 		{name: "nothing allocated", wanted: true, spec: mcsv1beta1.ServiceImportSpec{Ports: port},
 			want: "False Pending Waiting for an exporter to claim a clusterset IP. [import-pending]"},
 		{name: "reached on no node",

@@ -32,6 +32,10 @@ func readiness(p plan, o desired.Objects, foreign []string, failure error) metav
 				familyText(p.result.Import.Spec.IPFamilies), familyText(p.cluster.Families)))
 	case len(foreign) > 0:
 		return pending("Waiting for a name that is taken by an object which is not ours: %s.", strings.Join(foreign, ", "))
+	case failure != nil && !p.result.Routed() && member.Webhook(failure) != "":
+		c := notReady(mcsv1beta1.ServiceImportReasonPending, "")
+		c.Message = reason.With(fmt.Sprintf("Waiting for the derived Service: %s.", whyFailed(failure)), reason.ImportWebhook)
+		return c
 	case failure != nil && !p.result.Routed():
 		return pending("Waiting for the derived Service: %s.", whyFailed(failure))
 	case len(spec.Ports) == 0 && spec.Type == mcsv1beta1.ClusterSetIP:
@@ -60,6 +64,9 @@ func readiness(p plan, o desired.Objects, foreign []string, failure error) metav
 }
 
 func whyFailed(err error) string {
+	if name := member.Webhook(err); name != "" {
+		return fmt.Sprintf("the API server cannot call the admission webhook %q", name)
+	}
 	return cmp.Or(member.Rejection(err), "the last attempt to write it failed and is repeated")
 }
 

@@ -47,7 +47,7 @@ func (i *Importer) KeptIn(cluster, part string) (services []types.NamespacedName
 }
 
 // Review sets the reason [safety.LostMembers] while services stay imported from clusters without Member, which cannot
-// write them again.
+// write them again, and [safety.Webhook] while the last write of an import failed for an admission webhook.
 func (i *Importer) Review() {
 	unjoined := slices.DeleteFunc(slices.Sorted(maps.Keys(i.keptServices())),
 		func(c string) bool { return i.cfg.Broker.Members.Get(c) != nil })
@@ -58,4 +58,11 @@ func (i *Importer) Review() {
 			strings.Join(unjoined, ", "))
 	}
 	i.cfg.Freezes.Set(safety.LostMembers, detail)
+	detail = ""
+	if failed := slices.Concat(slices.Collect(maps.Values(i.webhooks.all()))...); len(failed) > 0 {
+		slices.Sort(failed)
+		detail = fmt.Sprintf("imports wait for the admission webhook %s, which the API server of this cluster cannot call",
+			strings.Join(slices.Compact(failed), ", "))
+	}
+	i.cfg.Freezes.Set(safety.Webhook, detail)
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/desired"
 	"github.com/clusterset-dns/clusterset/controller/member"
 	"github.com/clusterset-dns/clusterset/controller/merge"
+	"github.com/clusterset-dns/clusterset/controller/safety"
 )
 
 // ingressOf returns the addresses that a Service carries, with their mode.
@@ -368,11 +369,19 @@ func TestChangeOfModeBeforeTheVIP(t *testing.T) {
 	if err := routed.Reconcile(i.Context(), db); err == nil || member.Rejection(err) != "" {
 		t.Errorf("Reconcile = %v, want a failure that passes", err)
 	}
+	routed.Review()
+	if all := i.Freezes.InForce(); len(all) != 1 || all[0].Reason != safety.Webhook ||
+		!strings.Contains(all[0].Detail, "webhook away.example.org,") {
+		t.Errorf("%+v in force, want the webhook", all)
+	}
 	if is := i.read(); is.Service != nil || !slices.Equal(is.Import.Spec.IPs, before.Import.Spec.IPs) {
 		t.Errorf("a Service that cannot be made now: %+v, want no Service, and the addresses of before", is)
 	}
 	i.admitServices()
 	routed.do("", always)
+	if routed.Review(); i.Freezes.AnyInForce(safety.Webhook) {
+		t.Error("the webhook is in force after a write")
+	}
 	again := i.read()
 	if again.Service == nil || !slices.Equal(again.Service.Spec.ClusterIPs, before.Import.Spec.IPs) ||
 		!slices.Equal(again.Import.Spec.IPs, before.Import.Spec.IPs) {

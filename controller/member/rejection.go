@@ -3,6 +3,7 @@ package member
 import (
 	"errors"
 	"net/http"
+	"regexp"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -24,6 +25,20 @@ func Rejection(err error) string {
 	switch status.Status().Code {
 	case http.StatusBadRequest, http.StatusForbidden, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
 		return shorten.Text(status.Status().Message, MaxNote)
+	}
+	return ""
+}
+
+var failedWebhook = regexp.MustCompile(`failed calling webhook "([^"]+)"`)
+
+// Webhook returns the name of the admission webhook that an API server could not call for a write, "" if err has no
+// such cause. The rest of that text differs with each attempt.
+func Webhook(err error) string {
+	if err == nil {
+		return ""
+	}
+	if found := failedWebhook.FindStringSubmatch(err.Error()); found != nil {
+		return found[1]
 	}
 	return ""
 }

@@ -32,6 +32,7 @@ const (
 	LostMembers                      // the broker has no Member of clusters that services are imported from
 	ExportKind                       // this cluster does not have the kind ServiceExport
 	Blind                            // this cluster does not see its own state, or cannot write its exports
+	Webhook                          // the API server of this cluster cannot call a webhook that imports need
 	OwnHeartbeat                     // our own heartbeat does not come back: the silence of others means nothing
 	reasonCount
 )
@@ -63,6 +64,7 @@ var reasons = [reasonCount]struct {
 	LostMembers:  {"lost_members", 0, "nothing"},
 	Blind:        {"blind", 0, "nothing"},
 	ExportKind:   {"export_kind", 0, "nothing"},
+	Webhook:      {"webhook", 0, "nothing"},
 	OwnHeartbeat: {"own_heartbeat", 0, "expiry"},
 }
 

@@ -50,6 +50,7 @@ var suspended = map[Reason][]Operation{
 	LostMembers:    {}, // for people; [Expiry] stops by itself for the next one
 	Blind:          {},
 	ExportKind:     {},
+	Webhook:        {},
 	OwnHeartbeat:   {},
 }
 

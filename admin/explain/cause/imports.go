@@ -23,8 +23,9 @@ func checkImport(w *walk) {
 	switch imp.State {
 	case Present:
 	case Absent:
-		w.wrong(name, reason.ImportMissing, "there is no ServiceImport %s/%s%s", w.target.Namespace, w.target.Service,
-			exportersText(w))
+		code, evidence := w.orWebhook(reason.ImportMissing, fmt.Sprintf("there is no ServiceImport %s/%s%s",
+			w.target.Namespace, w.target.Service, exportersText(w)))
+		w.wrong(name, code, "%s", evidence)
 		return
 	default:
 		w.unknown(name, cmp.Or(imp.Why, "ServiceImports are not installed"))
@@ -40,10 +41,23 @@ func checkImport(w *walk) {
 	}
 	for _, e := range w.exporters {
 		if e.isExporting() && !e.imported && isOurs(imp.Value) {
-			w.fault(w.sparesOthers(e), faultStep("import from "+e.id, reason.ImportLacks),
-				"status.clusters of the ServiceImport does not name %s", e.id)
+			code, evidence := w.orWebhook(reason.ImportLacks, "status.clusters of the ServiceImport does not name "+e.id)
+			w.fault(w.sparesOthers(e), faultStep("import from "+e.id, code), "%s", evidence)
 		}
 	}
+}
+
+// orWebhook returns the code of a missing write of this cluster's controller, or that of the webhook which stops it.
+func (w *walk) orWebhook(code reason.Code, evidence string) (reason.Code, string) {
+	if !hasLeader(w.in) {
+		return code, evidence
+	}
+	for _, f := range w.in.Here.Frozen {
+		if f.Code == string(reason.ImportWebhook) {
+			return reason.ImportWebhook, evidence + "; " + oneLine(f.Detail)
+		}
+	}
+	return code, evidence
 }
 
 func exportersText(w *walk) string {
@@ -72,6 +86,9 @@ func importFault(w *walk) (reason.Code, string) {
 	c := meta.FindStatusCondition(imp.Object.Status.Conditions, string(mcsv1beta1.ServiceImportConditionReady))
 	if c == nil || c.Status != metav1.ConditionFalse {
 		return "", ""
+	}
+	if strings.HasSuffix(c.Message, reason.With("", reason.ImportWebhook)) {
+		return reason.ImportWebhook, conditionText(c)
 	}
 	return codeOf(reason.ImportReady, c, reason.ImportPending), conditionText(c)
 }
@@ -158,7 +175,8 @@ func brokerFault(w *walk, e *exporter) (reason.Code, string) {
 	case e.there.ready == 0:
 		return reason.EndpointsNotReady, fmt.Sprintf("%d endpoints on the broker, none ready", e.there.all)
 	case e.here.usable == 0:
-		return reason.EndpointsBehind, fmt.Sprintf("%d ready endpoints on the broker, none here", e.there.ready)
+		return w.orWebhook(reason.EndpointsBehind,
+			fmt.Sprintf("%d ready endpoints on the broker, none here", e.there.ready))
 	}
 	return "", ""
 }

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/base64"
+	"errors"
 	"flag"
 	"fmt"
 	"net"
@@ -199,7 +200,7 @@ func (w *env) export(seen map[reason.Code]bool) {
 		m.Put(w, s, testclusterset.Slice(s, s.Name+"-1", addresses...), testclusterset.Export(s.Namespace, s.Name))
 	}
 	for _, m := range []*testclusterset.Member{w.east, w.west} {
-		m.Put(w, testclusterset.Namespace("shop"))
+		m.Put(w, testclusterset.Namespace("shop"), testclusterset.Namespace("hooked"))
 	}
 	w.east.Put(w, testclusterset.Namespace("lonely"), testclusterset.Namespace("picky"))
 	picky := testclusterset.Namespace("picky")
@@ -246,11 +247,22 @@ func (w *env) export(seen map[reason.Code]bool) {
 	annotated(w.west, "noted", broker.AnnotationSliceStrategy, "perhaps", w.west.PodIP(5, corev1.IPv4Protocol))
 	annotated(w.east, "elsewhere", broker.AnnotationToClusters, "south", one.Address)
 
+	all(w.east, testclusterset.Headless("hooked", "db", pg), one)
+	w.must(w.west.ApplyYAML(w.Context(), []byte(deadWebhook)))
+	until.OK(w, "the webhook is asked", func(ctx context.Context) error {
+		_, err := at(w.west.ControlPlane, "serviceimports", "hooked").Create(ctx,
+			unstructuredImport("hooked", "tried", "Headless", nil), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		if err == nil {
+			return errors.New("an import is admitted")
+		}
+		return nil
+	})
 	stopEast, stopWest := w.east.Run(w), w.west.Run(w)
 	for name, want := range map[string]reason.Code{
 		"db.shop": reason.ObjectsOK, "lost.shop": reason.ObjectsOK, "own.shop": reason.ObjectsOK,
 		"claimed.shop": reason.ImportForeign, "db.lonely": reason.NamespaceMissing, "db.picky": reason.SourceNotAllowed,
 		"typed.shop": reason.ConflictType, "ported.shop": reason.ConflictPorts, "sticky.shop": reason.ConflictProperties,
+		"db.hooked":    reason.ImportWebhook,
 		"nodes.shop":   reason.EndpointsNotLocal,
 		"unready.shop": reason.EndpointsNotReady, "empty.shop": reason.EndpointsNone, "outside.shop": reason.ExportUndeclared,
 		"selecting.shop": reason.ExportSelectors, "noted.shop": reason.ExportAnnotation,
@@ -258,14 +270,18 @@ func (w *env) export(seen map[reason.Code]bool) {
 		"absent.shop":    reason.ExportNoService, "external.shop": reason.ExportInvalidType,
 	} {
 		seen[want] = true
-		until.OK(w, name, func(ctx context.Context) error {
-			r, err := w.explain(ctx, w.west.Config(), name, dns.TypeA)
-			if err == nil && r.Verdict.Code != want {
-				err = fmt.Errorf("verdict %s (%s), want %s; chain:\n%s", r.Verdict.Code, r.Verdict.Sentence, want, chain(r))
-			}
-			return err
-		})
+		w.awaitVerdict(name, want, "")
 	}
+	w.awaitVerdict("db.hooked", reason.ImportWebhook, "admission webhook away.example.org")
+	w.must(w.west.DeleteYAML(w.Context(), []byte(deadWebhook)))
+	w.awaitVerdict("db.hooked", reason.ObjectsOK, "")
+	until.OK(w, "the reason clears", func(ctx context.Context) error {
+		r, err := w.explain(ctx, w.west.Config(), "db.hooked", dns.TypeA)
+		if err == nil && strings.Contains(chain(r), "away.example.org") {
+			err = errors.New(chain(r))
+		}
+		return err
+	})
 	stopEast()
 	stopWest()
 	// The leader gives its Lease up when it ends.
@@ -278,6 +294,34 @@ func (w *env) export(seen map[reason.Code]bool) {
 		w.remove(w.west.ControlPlane, "endpointslices", "shop", s)
 	}
 }
+
+// awaitVerdict waits until a verdict in west has this code, and its chain this text.
+func (w *env) awaitVerdict(name string, want reason.Code, text string) {
+	w.Helper()
+	until.OK(w, name, func(ctx context.Context) error {
+		r, err := w.explain(ctx, w.west.Config(), name, dns.TypeA)
+		if err == nil && (r.Verdict.Code != want || !strings.Contains(chain(r), text)) {
+			err = fmt.Errorf("verdict %s (%s), want %s; chain:\n%s", r.Verdict.Code, r.Verdict.Sentence, want, chain(r))
+		}
+		return err
+	})
+}
+
+// deadWebhook stops new imports of a namespace: the API server cannot reach it.
+const deadWebhook = `
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingWebhookConfiguration
+metadata: {name: away}
+webhooks:
+- name: away.example.org
+  clientConfig: {url: "https://127.0.0.1:1/"}
+  failurePolicy: Fail
+  sideEffects: None
+  admissionReviewVersions: [v1]
+  namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: hooked}}
+  rules:
+  - {operations: [CREATE], apiGroups: [multicluster.x-k8s.io], apiVersions: ["*"], resources: [serviceimports]}
+`
 
 func timestamp(age time.Duration) string {
 	return time.Now().Add(-age).UTC().Format("2006-01-02T15:04:05.000000Z")
