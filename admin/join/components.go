@@ -75,6 +75,9 @@ func ParseComponents(names []string) ([]Component, error) {
 	return all, nil
 }
 
+// StatusPage is the option of the controller that [Values].ControllerOptions may have.
+const StatusPage = "status_page"
+
 // Values are what the manifests of components are made with, as in deploy/chart/values.yaml. An empty field of
 // [Options].Values keeps what an earlier join was given, or stands for the default.
 type Values struct {
@@ -85,14 +88,20 @@ type Values struct {
 	// CreateNamespaces is whether the controller creates namespaces that imports lack; nil keeps what there is.
 	CreateNamespaces *bool `json:"createNamespaces,omitempty"`
 	OpenShift        bool  `json:"openshift,omitempty"` // found out
-	// ControllerOptions are options of the controller that the clusterset sets for all members.
+	// ControllerOptions are options of the controller: the one of [StatusPage], and those that the clusterset sets for all
+	// members.
 	ControllerOptions map[string]string `json:"controllerOptions,omitempty"`
 }
 
 // completedBy completes v with older values.
 func (v Values) completedBy(older Values) Values {
+	options := map[string]string{}
+	if page := cmp.Or(v.ControllerOptions[StatusPage], older.ControllerOptions[StatusPage]); page != "" {
+		options[StatusPage] = page
+	}
 	return Values{
-		Image: cmp.Or(v.Image, older.Image), ClusterDomain: cmp.Or(v.ClusterDomain, older.ClusterDomain),
+		ControllerOptions: options,
+		Image:             cmp.Or(v.Image, older.Image), ClusterDomain: cmp.Or(v.ClusterDomain, older.ClusterDomain),
 		VIP:       cmp.Or(v.VIP, older.VIP),
 		Endpoints: cmp.Or(v.Endpoints, older.Endpoints), CreateNamespaces: cmp.Or(v.CreateNamespaces,
 			older.CreateNamespaces), OpenShift: v.OpenShift,

@@ -1,6 +1,9 @@
 package join
 
 import (
+	"encoding/json"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -8,6 +11,26 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 )
+
+// TestStatusPage: the option is in the manifests, and a join without it keeps what an earlier one was given.
+func TestStatusPage(t *testing.T) {
+	i := newInstaller(nil, nil, Options{Components: defaultComponents(), Namespace: "clusterset-system"})
+	given, usual := Values{ControllerOptions: map[string]string{StatusPage: "on"}}, Values{Image: "a", VIP: "derived",
+		Endpoints: "pod_ip", ClusterDomain: "cluster.local"}
+	for i.values = range slices.Values([]Values{given.completedBy(usual), usual.completedBy(given)}) {
+		objects, err := i.renderObjects()
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := json.Marshal(objects)
+		if err != nil || !strings.Contains(string(text), `"--status-page=on"`) {
+			t.Errorf("%s, %v: want the controller with its status page", text, err)
+		}
+	}
+	if got := usual.completedBy(Values{ControllerOptions: map[string]string{"merge": "lighthouse"}}); len(got.ControllerOptions) > 0 {
+		t.Errorf("%+v, want no option that the clusterset sets", got)
+	}
+}
 
 // docs/spec/install.md 2: a join does not wait for the heartbeat of a controller with "lease 0" that works already.
 func TestRenewsSeldom(t *testing.T) {

@@ -135,7 +135,7 @@ func (j *joiner) prepareComponents(ctx context.Context) error {
 	}
 	values.VIP = j.input.vip.String()
 	if j.input.merge != merge.KEP {
-		values.ControllerOptions = map[string]string{"merge": string(j.input.merge)}
+		values.ControllerOptions["merge"] = string(j.input.merge)
 	}
 	if err := j.install.prepareObjects(ctx, values); err != nil {
 		// Both are missing at a first try.

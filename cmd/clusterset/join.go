@@ -9,6 +9,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset/admin/join"
 	"github.com/clusterset-dns/clusterset/admin/write"
+	"github.com/clusterset-dns/clusterset/controller"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
@@ -118,6 +119,13 @@ func componentFlags(c *cobra.Command, o *join.Options) *[]string {
 	f.StringVar(&o.Values.ClusterDomain, "cluster-domain", "", "`DOMAIN` of the cluster; default: the one given before, or cluster.local")
 	f.Bool("create-namespaces", false,
 		"let the controller create namespaces that imports lack; default: what was given before, or false")
+	for _, option := range controller.Options() {
+		if option.Name == join.StatusPage { // it checks the value
+			f.Var(&optionValue{option: option, config: new(controller.Config)}, "status-page",
+				"status page of the controller: on, off or `ADDRESS`; default: what was given before, or off")
+		}
+	}
+	f.Lookup("status-page").DefValue = ""
 	f.StringVar(&o.DNS.Ask, "ask", "", "`HOST[:PORT]` of a resolver to ask; default: the cluster IP of the cluster's DNS server, if it can be reached from here")
 	f.BoolVar(
 		&o.DNS.Restart, "restart", false,
@@ -128,6 +136,7 @@ func componentFlags(c *cobra.Command, o *join.Options) *[]string {
 	waits.flag(f, &o.Timeout, "timeout", "`DURATION` of each wait at most")
 	f.BoolVar(
 		&o.Diff, "diff", false, "show what would change in each object, and change nothing; implies --dry-run=server")
+	completeWords(c, "status-page", "on", "off")
 	completeWords(c, "components", "controller", "dns", "all-in-one", "wiring", "none")
 	return components
 }
@@ -145,6 +154,9 @@ func readComponents(c *cobra.Command, o *join.Options, components []string) (err
 			return err
 		}
 		o.Values.CreateNamespaces = &create
+	}
+	if c.Flags().Changed("status-page") {
+		o.Values.ControllerOptions = map[string]string{join.StatusPage: c.Flags().Lookup("status-page").Value.String()}
 	}
 	for flag, value := range map[string]*string{"vip": &o.Values.VIP, "endpoints": &o.Values.Endpoints} {
 		if !c.Flags().Changed(flag) {

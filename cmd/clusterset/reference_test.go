@@ -131,13 +131,13 @@ func writeCommand(b *strings.Builder, c *cobra.Command, shared map[string]int) {
 }
 
 // flagLines returns a line for each flag of a command, except the flags of kubectl, which the root has, and the options
-// of the controller, which docs/controller.md has.
+// of "clusterset controller", which docs/controller.md has.
 func flagLines(c *cobra.Command) (lines []string) {
 	if !c.HasParent() {
 		return nil
 	}
 	c.NonInheritedFlags().VisitAll(func(f *pflag.Flag) {
-		if _, ok := f.Value.(*optionValue); ok || f.Hidden || f.Name == "help" {
+		if _, ok := f.Value.(*optionValue); ok && c.Name() == "controller" || f.Hidden || f.Name == "help" {
 			return
 		}
 		value, usage := pflag.UnquoteUsage(f)
