@@ -159,7 +159,7 @@ func (p *parts) statusParts() *statuspage.Parts {
 	return &statuspage.Parts{
 		Member: p.member, Broker: p.broker, Membership: p.membership, Freezes: p.freezes, Expiry: p.expiry,
 		Importer: p.importer,
-		Policy:   p.cfg.policy(), TTL: p.ttl,
+		Policy:   p.cfg.policy(), Namespace: p.cfg.Namespace, TTL: p.ttl,
 	}
 }
 

@@ -59,6 +59,13 @@ func (c *Credential) current() token {
 	return c.token
 }
 
+// Expiry returns when the credential expires, zero if never or unknown, and whether less than 0.3 of its life is left:
+// it is renewed long before.
+func (c *Credential) Expiry(now time.Time) (expires time.Time, ends bool) {
+	t := c.current()
+	return t.Expires, !t.Expires.IsZero() && t.Expires.Sub(now) < t.Life()*3/10
+}
+
 // replacedBy reports whether t, from the file or the Secret, replaces the current token. A rejected token stays out
 // even if its time of issue is later.
 func (c *Credential) replacedBy(t token) bool {

@@ -31,6 +31,11 @@ func (s Status) Bound() Status {
 	s.Instance, s.Version, s.Cluster = clean(s.Instance, maxName), clean(s.Version, maxName), clean(s.Cluster, maxName)
 	s.State.Detail, s.Broker.Detail = clean(s.State.Detail, maxText), clean(s.Broker.Detail, maxText)
 	s.Frozen = first(s.Frozen, len(s.Frozen), func(f *Freeze) { f.Detail = clean(f.Detail, maxText) })
+	s.Failed = first(s.Failed, maxFailed, cleanService)
+	if s.DNS != nil {
+		s.DNS = &DNS{Service: clean(s.DNS.Service, maxName), Ready: s.DNS.Ready}
+	}
+	s.Problems = s.problems()
 	// Members that need attention are not cut off.
 	s.Members = slices.Clone(s.Members)
 	slices.SortStableFunc(s.Members, func(a, b Member) int { return a.State.order() - b.State.order() })
@@ -46,11 +51,13 @@ func (s Status) Bound() Status {
 		c.Prefers = clean(c.Prefers, maxText)
 	})
 	s.Services.Filter = clean(s.Services.Filter, maxFilter)
-	s.Services.Rows = first(s.Services.Rows, perPage, func(r *Service) {
-		r.Name, r.Type, r.State = clean(r.Name, maxName), clean(r.Type, maxName), clean(r.State, maxText)
-		r.Addresses, r.Exporters = names(r.Addresses), names(r.Exporters)
-	})
+	s.Services.Rows = first(s.Services.Rows, perPage, cleanService)
 	return s
+}
+
+func cleanService(r *Service) {
+	r.Name, r.Type, r.State = clean(r.Name, maxName), clean(r.Type, maxName), clean(r.State, maxText)
+	r.Addresses, r.Exporters = names(r.Addresses), names(r.Exporters)
 }
 
 // order is the place of members in this state in their list.

@@ -163,13 +163,6 @@ func shorten(name string, n int) string {
 func members(n int) string  { return count(n, "other member") }
 func services(n int) string { return count(n, "service") }
 
-func count(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
-}
-
 // class is the class of the state in the style sheet.
 func (s MemberState) class() string {
 	switch s {

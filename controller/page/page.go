@@ -25,6 +25,9 @@ type Status struct {
 	// The rest is known to the leader alone.
 	Cluster    string      `json:"cluster,omitempty"` // the id; "" if this cluster is not a member
 	Broker     Link        `json:"broker"`
+	DNS        *DNS        `json:"dns,omitempty"` // nil where this cluster has no Service of a DNS server of the clusterset
+	Problems   []Problem   `json:"problems"`      // Bound fills it in
+	Failed     []Service   `json:"failed"`        // services whose export or import failed
 	Counts     Counts      `json:"counts"`
 	Frozen     []Freeze    `json:"frozen"`
 	Members    []Member    `json:"members"`
@@ -45,6 +48,21 @@ type Link struct {
 	Connected  bool   `json:"connected"`
 	Membership string `json:"membership"`
 	Detail     string `json:"detail,omitempty"` // what is wrong
+
+	CredentialExpires time.Time `json:"credentialExpires,omitzero"` // zero if it does not expire, or that is unknown
+	CredentialEnds    bool      `json:"credentialEnds,omitempty"`   // soon: its renewal fails
+}
+
+// DNS is the Service of the DNS server of the clusterset in this cluster.
+type DNS struct {
+	Service string `json:"service"` // namespace/name
+	Ready   int    `json:"ready"`   // endpoints
+}
+
+// A Problem is something that is not well.
+type Problem struct {
+	Text string `json:"text"`
+	Run  string `json:"run"` // the command that explains or ends it
 }
 
 // Counts are of all that is known, however much of it is shown.
@@ -54,6 +72,7 @@ type Counts struct {
 	Services   int `json:"services"`
 	Exports    int `json:"exports"` // of this cluster
 	Imports    int `json:"imports"`
+	Failed     int `json:"failed"` // services whose export or import failed
 	Conflicts  int `json:"conflicts"`
 	Selections int `json:"selections"`
 }
@@ -126,11 +145,13 @@ type Service struct {
 	Ready     int      `json:"readyEndpoints"`
 	State     string   `json:"state"` // a word, or what is wrong
 	OK        bool     `json:"ok"`
+	Failed    bool     `json:"failed,omitempty"`
 }
 
 // How much is shown.
 const (
 	perPage       = 50
+	maxFailed     = 10
 	maxMembers    = 200
 	maxConflicts  = 50
 	maxSelections = 50

@@ -29,9 +29,12 @@ func before(d time.Duration) time.Time { return now.Add(-d) }
 func example(text func(string) string) Status {
 	return Status{
 		At: now, Instance: "node-1_3f", Version: "0.9.0", Cluster: text("east"),
-		State:  State{Leads: true, Detail: "This instance leads.", Since: before(time.Hour)},
-		Broker: Link{Membership: "admitted", Detail: text("no contact with the broker for 31s")},
-		Counts: Counts{Members: 4, Expired: 1, Services: 3, Exports: 2, Imports: 2, Conflicts: 1, Selections: 1},
+		State: State{Leads: true, Detail: "This instance leads.", Since: before(time.Hour)},
+		Broker: Link{Membership: "admitted", Detail: text("no contact with the broker for 31s"),
+			CredentialExpires: before(-36 * time.Hour), CredentialEnds: true},
+		DNS:    &DNS{Service: text("clusterset-system/clusterset-dns")},
+		Failed: []Service{{Name: text("shop/cart"), State: text("export: NoService: There is no Service."), Failed: true}},
+		Counts: Counts{Members: 4, Expired: 1, Failed: 2, Services: 4, Exports: 2, Imports: 2, Conflicts: 1, Selections: 1},
 		Frozen: []Freeze{{Reason: "own_heartbeat", Code: "controller-frozen", Detail: text("for 30s no heartbeat came back"),
 			Suspends: "expiry", Since: before(90 * time.Second)}},
 		Members: []Member{
@@ -46,9 +49,10 @@ func example(text func(string) string) Status {
 		Conflicts: []Conflict{{Service: text("shop/web"), Reasons: "PortConflict", Detail: text(`Conflicting ports. 1/2 clusters disagree.`)}},
 		Selections: []Selection{{Service: text("shop/web"), Port: text("http TCP IPv4"), Clusters: []string{text("west")},
 			Why: "no preferred cluster has a ready endpoint, or not for long enough", Since: before(4 * time.Minute), Prefers: text(`[{"propertySelector":{}}]`)}},
-		Services: Services{Found: 3, Page: 1, Pages: 1, Rows: []Service{
+		Services: Services{Found: 4, Page: 1, Pages: 1, Rows: []Service{
 			{Name: text("bank/pay"), Exporters: []string{text("west")},
 				State: "not imported: this cluster has no namespace of the name"},
+			{Name: text("shop/cart"), State: text("export: NoService: There is no Service."), Failed: true},
 			{Name: text("shop/db"), Type: "Headless", Exporters: []string{text("east"), text("west")}, Ready: 4, State: "ready",
 				OK: true},
 			{Name: text("shop/web"), Type: "ClusterSetIP", Addresses: []string{text("10.96.0.7"), text("fd00::7")},
@@ -104,8 +108,11 @@ func render(t *testing.T, s Status, q Query) string {
 func TestGolden(t *testing.T) {
 	standby := Status{At: now, Instance: "node-2_77", State: State{Detail: "This instance stands by: node-1_3f leads.",
 		Since: before(time.Minute)}}
+	well := Status{At: now, Cluster: "east", State: State{Leads: true}, DNS: &DNS{Service: "dns/dns", Ready: 2},
+		Broker:   Link{Connected: true, Membership: "admitted", CredentialExpires: before(-100 * time.Hour)},
+		Services: Query{}.Select(nil)}
 	for name, s := range map[string]Status{
-		"standby": standby, "empty": {At: now, State: State{Leads: true, Detail: "This instance leads."},
+		"standby": standby, "well": well, "empty": {At: now, State: State{Leads: true, Detail: "This instance leads."},
 			Services: Query{}.Select(nil)},
 		"example": example(plain), "hostile": example(hostile),
 	} {

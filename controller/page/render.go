@@ -19,7 +19,7 @@ var style string
 var source string
 
 var html = template.Must(template.New("page").Funcs(template.FuncMap{
-	"ago": ago, "class": MemberState.class, "duration": duration, "join": join, "shown": partText, "stamp": stamp,
+	"ago": ago, "count": count, "class": MemberState.class, "duration": duration, "join": join, "shown": partText, "stamp": stamp,
 }).Parse(strings.Replace(source, "STYLE", style, 1)))
 
 // Policy is the Content-Security-Policy of the page: its own style sheet, its own form, and nothing else.
@@ -64,8 +64,6 @@ func JSON(w io.Writer, s Status) error {
 	return e.Encode(s.Bound())
 }
 
-func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
-
 // ago returns the time from t to now.
 func ago(now, t time.Time) template.HTML {
 	if t.IsZero() {
@@ -73,21 +71,6 @@ func ago(now, t time.Time) template.HTML {
 	}
 	// Both texts are made here from a time.
 	return template.HTML(fmt.Sprintf(`<time datetime="%s">%s ago</time>`, stamp(t), duration(max(now.Sub(t), 0))))
-}
-
-// duration is d in its largest unit.
-func duration(d time.Duration) string {
-	switch {
-	case d == 0:
-		return "0 s"
-	case d < 2*time.Minute:
-		return fmt.Sprintf("%d s", d/time.Second)
-	case d < 2*time.Hour:
-		return fmt.Sprintf("%d min", d/time.Minute)
-	case d < 48*time.Hour:
-		return fmt.Sprintf("%d h", d/time.Hour)
-	}
-	return fmt.Sprintf("%d days", d/(24*time.Hour))
 }
 
 func join(all []string) string { return strings.Join(all, ", ") }

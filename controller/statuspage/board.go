@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -44,6 +45,7 @@ type Parts struct {
 	Expiry     *safety.Expiry
 	Importer   *importer.Importer
 	Policy     member.Policy
+	Namespace  string               // of the controller, and of the DNS server
 	TTL        func() time.Duration // the least that a heartbeat lives; 0 with "lease 0"
 }
 
@@ -72,6 +74,8 @@ func (b *Board) Status(q page.Query) page.Status {
 	link := p.Broker.State()
 	s.Cluster = p.Membership.Status().ClusterID
 	s.Broker = page.Link{Connected: link.Link, Membership: link.Membership.String(), Detail: link.Detail}
+	s.Broker.CredentialExpires, s.Broker.CredentialEnds = p.Membership.Credential.Expiry(s.At)
+	s.DNS = p.dns()
 	for _, f := range p.Freezes.InForce() {
 		s.Frozen = append(s.Frozen, page.Freeze{Reason: f.Reason.String(), Code: string(f.Code), Detail: f.Detail,
 			Suspends: f.Suspends, Since: f.Since})
@@ -106,10 +110,17 @@ func (p *Parts) addServices(s *page.Status, q page.Query) {
 		}
 	}
 	s.Counts.Services, s.Counts.Exports = len(all), len(exports)
-	s.Services = q.Select(slices.Sorted(maps.Keys(all)))
+	sorted := slices.Sorted(maps.Keys(all))
+	s.Services = q.Select(sorted)
 	for i, row := range s.Services.Rows {
-		s.Services.Rows[i] = p.service(all[row.Name])
+		s.Services.Rows[i] = p.service(all[row.Name], s.At)
 	}
+	for _, name := range sorted {
+		if row := p.stateOf(all[name], s.At); row.Failed {
+			s.Failed = append(s.Failed, row)
+		}
+	}
+	s.Counts.Failed = len(s.Failed)
 	p.addMembers(s, imported)
 }
 
@@ -153,49 +164,78 @@ func (p *Parts) addConflicts(s *page.Status) {
 	s.Counts.Conflicts = len(conflicts)
 }
 
+// dns returns the Service of the DNS server of the clusterset: the one in the controller's namespace with a port "dns".
+func (p *Parts) dns() *page.DNS {
+	for _, svc := range p.Member.Services() {
+		s := p.Member.Service(svc)
+		if svc.Namespace != p.Namespace || s == nil ||
+			!slices.ContainsFunc(s.Spec.Ports, func(port corev1.ServicePort) bool { return port.Name == "dns" }) {
+			continue
+		}
+		d := &page.DNS{Service: svc.String()}
+		for _, e := range p.Member.SourceSlices(svc) {
+			d.Ready += readyEndpoints(e)
+		}
+		return d
+	}
+	return nil
+}
+
 // service returns the row of one service.
-func (p *Parts) service(svc types.NamespacedName) page.Service {
-	row := page.Service{Name: svc.String()}
+func (p *Parts) service(svc types.NamespacedName, now time.Time) page.Service {
+	row := p.stateOf(svc, now)
 	for _, r := range p.Broker.Records(svc) {
 		row.Exporters = append(row.Exporters, r.Cluster)
 	}
-	var conditions []metav1.Condition
-	imp := p.Member.Import(svc)
-	if member.IsOurs(imp) {
-		row.Type, row.Addresses, conditions = string(imp.Spec.Type), imp.Spec.IPs, imp.Status.Conditions
+	if imp := p.Member.Import(svc); member.IsOurs(imp) {
+		row.Type, row.Addresses = string(imp.Spec.Type), imp.Spec.IPs
 		for _, e := range p.Member.ImportedSlices(svc) {
 			row.Ready += readyEndpoints(e)
 		}
 	}
-	row.State, row.OK = p.stateOf(svc, imp, conditions)
 	return row
 }
 
 // stateOf returns the fault of a service in this cluster in a few words, or that it is ready.
-func (p *Parts) stateOf(svc types.NamespacedName, imp *mcsv1beta1.ServiceImport,
-	conditions []metav1.Condition) (state string, ok bool) {
-	if exp := p.Member.Export(svc); exp != nil {
-		for _, name := range []mcsv1beta1.ServiceExportConditionType{mcsv1beta1.ServiceExportConditionValid,
-			mcsv1beta1.ServiceExportConditionReady} {
-			if c := meta.FindStatusCondition(exp.Status.Conditions, string(name)); c != nil && c.Status != metav1.ConditionTrue {
-				return fmt.Sprintf("export: %s: %s", c.Reason, c.Message), false
+func (p *Parts) stateOf(svc types.NamespacedName, now time.Time) page.Service {
+	row := page.Service{Name: svc.String()}
+	fault := func(of string, conditions []metav1.Condition, names ...string) bool {
+		for _, name := range names {
+			c := meta.FindStatusCondition(conditions, name)
+			if c != nil && c.Status != metav1.ConditionTrue {
+				row.State, row.Failed = fmt.Sprintf("%s: %s: %s", of, c.Reason, c.Message), fails(c, now)
+				return true
 			}
 		}
+		return false
 	}
-	ns := p.Member.Namespace(svc.Namespace)
-	switch c := meta.FindStatusCondition(conditions, string(mcsv1beta1.ServiceImportConditionReady)); {
+	if exp := p.Member.Export(svc); exp != nil && fault("export", exp.Status.Conditions,
+		string(mcsv1beta1.ServiceExportConditionValid), string(mcsv1beta1.ServiceExportConditionReady)) {
+		return row
+	}
+	ns, imp := p.Member.Namespace(svc.Namespace), p.Member.Import(svc)
+	switch {
 	case imp != nil && !member.IsOurs(imp):
-		return "not imported: the ServiceImport is not that of the controller", false
+		row.State = "not imported: the ServiceImport is not that of the controller"
 	case imp == nil && ns == nil:
-		return "not imported: this cluster has no namespace of the name", false
+		row.State = "not imported: this cluster has no namespace of the name"
 	case imp == nil && p.Policy.Of(ns) != export.Allowed:
-		return "not imported: the namespace does not take part", false
+		row.State = "not imported: the namespace does not take part"
 	case imp == nil:
-		return "not imported", false
-	case c != nil && c.Status != metav1.ConditionTrue:
-		return fmt.Sprintf("import: %s: %s", c.Reason, c.Message), false
+		row.State = "not imported"
+	case !fault("import", imp.Status.Conditions, string(mcsv1beta1.ServiceImportConditionReady)):
+		row.State, row.OK = "ready", true
 	}
-	return "ready", true
+	return row
+}
+
+// normallyPending is the time after which an export or import that is pending has failed.
+const normallyPending = 10 * time.Second
+
+// fails reports whether somebody has to act on a condition that is not true.
+func fails(c *metav1.Condition, now time.Time) bool {
+	return c.Reason != string(mcsv1beta1.ServiceImportReasonPending) ||
+		now.Sub(c.LastTransitionTime.Time) >= normallyPending
 }
 
 // readyEndpoints returns how many endpoints of a slice are ready.
