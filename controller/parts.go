@@ -223,7 +223,7 @@ func (p *parts) brokerHandlers(ctx context.Context, rejections *importer.Rejecti
 func (p *parts) heartbeats() map[string]metrics.Heartbeat {
 	all, ttl := make(map[string]metrics.Heartbeat), p.ttl()
 	for _, m := range p.broker.Heartbeats.Liveness() {
-		all[m.Cluster] = metrics.Heartbeat{Seen: m.Seen, TTL: max(ttl, m.TTL)}
+		all[m.Cluster] = metrics.Heartbeat{Seen: m.Seen, TTL: m.SilentAge(ttl)}
 	}
 	return all
 }

@@ -3,7 +3,7 @@
 //
 // Each member renews a heartbeat on the broker. For every other cluster a member is in one of these states:
 //
-//	         no heartbeat for a TTL, or blind
+//	         no heartbeat for its silent age, or blind
 //	current ──────────────────────────────────▶ silent ── for longer than the limit ──▶ silent, over
 //	   ▲                                           │                                         │
 //	   │                                           ▼                                         │
@@ -11,8 +11,8 @@
 //	                                                a heartbeat after a pass, and a list of its objects
 //
 // [Result.Next] makes these moves; the controller calls it at least once a second. While this cluster's own heartbeat
-// does not come back in time, no member falls silent; afterwards each has a full TTL again. So a broker that is away,
-// takes no writes or passes none on removes nothing, with two members as with a hundred.
+// does not come back in time, no member falls silent; afterwards each has its silent age again. So a broker that is
+// away, takes no writes or passes none on removes nothing, with two members as with a hundred.
 //
 // The package is pure: the caller passes the time. All times are of one monotonic clock of this process, so the clock
 // of a member does not matter.
@@ -82,10 +82,11 @@ type Member struct {
 	Seen      time.Time          // when its heartbeat was last seen to change, or seen first; zero if never
 	Heartbeat protocol.Heartbeat // the newest that was seen
 
-	// TTL is what the member asks for, 0 if nothing: it may renew less often than this cluster does. The larger TTL
-	// counts.
-	TTL time.Duration
+	TTL time.Duration // that the member asks for, 0 if nothing: it may renew less often than this cluster does
 }
+
+// SilentAge returns the age of its heartbeat at which a member is silent for a cluster with this TTL.
+func (m Member) SilentAge(ttl time.Duration) time.Duration { return max(ttl, m.TTL) }
 
 // Inputs are the inputs of one evaluation. All times are from one monotonic clock.
 type Inputs struct {
@@ -204,7 +205,7 @@ func (r Result) Silences() map[string]Silence { return r.silent }
 // Next returns the result that follows r, and the members that may fall silent or return. The caller verifies these on
 // the broker.
 //
-// Every member has a full TTL after the start, after our own heartbeats are back, and after a pause of the evaluation,
+// Every member has its silent age after the start, after our own heartbeats are back, and after a pause of the evaluation,
 // as when this process or its machine was suspended.
 func (r Result) Next(in Inputs) (next Result, silent, back []Member) {
 	if in.TTL <= 0 {
@@ -236,7 +237,7 @@ func (r Result) Next(in Inputs) (next Result, silent, back []Member) {
 		case m.Heartbeat.Blind:
 			silent = append(silent, m)
 		case in.Now.Sub(slices.MaxFunc([]time.Time{m.Known, m.Seen, in.Echoed, next.grace}, time.Time.Compare)) >=
-			max(in.TTL, m.TTL):
+			m.SilentAge(in.TTL):
 			silent = append(silent, m)
 		}
 	}

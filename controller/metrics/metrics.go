@@ -281,7 +281,7 @@ var (
 	descLease = prometheus.NewDesc(prefix+"lease_age_seconds",
 		"Time since the heartbeat of a member was seen to change.", []string{"cluster"}, nil)
 	descTTL = prometheus.NewDesc(prefix+"lease_ttl_seconds",
-		"Age at which the heartbeat of a member is expired.", []string{"cluster"}, nil)
+		"Age of its heartbeat at which a member is silent.", []string{"cluster"}, nil)
 	descKept = prometheus.NewDesc(prefix+"kept_imports",
 		"Number of services that stay imported from a cluster, in part or as a whole, although the broker lost something or has an old copy, by cluster.",
 		[]string{"cluster"}, nil)

@@ -120,7 +120,7 @@ func TestHeartbeats(t *testing.T) {
 	if err != nil || ages != 2 {
 		t.Errorf("%d ages, %v, want those of east and north", ages, err)
 	}
-	want := `# HELP coredns_clusterset_controller_lease_ttl_seconds Age at which the heartbeat of a member is expired.
+	want := `# HELP coredns_clusterset_controller_lease_ttl_seconds Age of its heartbeat at which a member is silent.
 # TYPE coredns_clusterset_controller_lease_ttl_seconds gauge
 coredns_clusterset_controller_lease_ttl_seconds{cluster="east"} 60
 coredns_clusterset_controller_lease_ttl_seconds{cluster="west"} 3600

@@ -237,7 +237,7 @@ func (e *Expiry) apply(before, next liveness.Result, in liveness.Inputs) {
 	}
 	for _, m := range in.Members {
 		if silent := next.Silent(m.Cluster); silent != before.Silent(m.Cluster) {
-			e.report(m, silent, max(in.TTL, m.TTL))
+			e.report(m, silent, m.SilentAge(in.TTL))
 		}
 	}
 	if len(changed) == 0 {

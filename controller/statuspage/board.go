@@ -137,7 +137,7 @@ func (p *Parts) addMembers(s *page.Status, imported map[string]int) {
 			Exports: exported[l.Cluster], Imported: imported[l.Cluster], Offered: offered[l.Cluster],
 		}
 		if ttl > 0 {
-			m.TTL = max(ttl, l.TTL)
+			m.TTL = l.SilentAge(ttl)
 		}
 		switch {
 		case l.Cluster == p.Membership.Identity.ClusterID:
