@@ -60,10 +60,11 @@ func addressKeys(o metav1.Object) (ips []string) {
 }
 
 // sourceKeys returns the Service of a slice, unless the slice is imported, by this controller or by another
-// implementation.
+// implementation. Cilium gives slices of other clusters to a global Service itself, with the label of their cluster.
 func sourceKeys(o metav1.Object) []string {
-	service := o.GetLabels()[discoveryv1.LabelServiceName]
-	if _, imported := o.GetLabels()[mcsv1beta1.LabelServiceName]; imported || service == "" || isOurSlice(o) {
+	labels := o.GetLabels()
+	service, cluster := labels[discoveryv1.LabelServiceName], labels[mcsv1beta1.LabelSourceCluster]
+	if _, imported := labels[mcsv1beta1.LabelServiceName]; imported || cluster != "" || service == "" || isOurSlice(o) {
 		return nil
 	}
 	return []string{o.GetNamespace() + "/" + service}

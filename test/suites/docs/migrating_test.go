@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -16,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
+	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/controller/member"
 	"github.com/clusterset-dns/clusterset/test/harness/server"
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
 	"github.com/clusterset-dns/clusterset/test/harness/tier"
@@ -161,22 +164,7 @@ func TestMigrateFromLighthouse(t *testing.T) {
 		m.Run(t)
 		m.Put(t, testclusterset.Export("shop", "web"))
 	}
-	for _, m := range c.Members {
-		until.OK(t, "the export in "+m.ID, func(ctx context.Context) error { return awaitsLighthouse(ctx, m) })
-	}
-	answers()
-	for _, m := range c.Members {
-		removeLighthouse(t, m, part)
-	}
-	for _, m := range c.Members {
-		until.OK(t, "the import in "+m.ID, func(ctx context.Context) error {
-			imp, err := m.Import(ctx, "shop", "web")
-			if err == nil && len(imp.Spec.IPs) == 0 {
-				err = errors.New("it has no IP")
-			}
-			return err
-		})
-	}
+	replaceImports(t, c, part, answers)
 	imp, err := east.Import(t.Context(), "shop", "web")
 	if err != nil {
 		t.Fatal(err)
@@ -226,8 +214,30 @@ func lighthouseSlice(cluster, clusterIP string) *discoveryv1.EndpointSlice {
 	return s
 }
 
-// awaitsLighthouse returns nil if the export is on the broker and its condition names the import that is in the way.
-func awaitsLighthouse(ctx context.Context, m *testclusterset.Member) error {
+// replaceImports waits until exports report the import that is in the way, deletes it as the part of the document has
+// it, and waits for that of our controller.
+func replaceImports(t *testing.T, c *testclusterset.Clusterset, part string, meanwhile func()) {
+	t.Helper()
+	for _, m := range c.Members {
+		until.OK(t, "the export in "+m.ID, func(ctx context.Context) error { return awaitsForeign(ctx, m) })
+	}
+	meanwhile()
+	for _, m := range c.Members {
+		deleteCollections(t, m, part)
+	}
+	for _, m := range c.Members {
+		until.OK(t, "the import in "+m.ID, func(ctx context.Context) error {
+			imp, err := m.Import(ctx, "shop", "web")
+			if err == nil && (len(imp.Spec.IPs) == 0 || !member.IsOurs(imp)) {
+				err = errors.New("it has no IP, or is not ours")
+			}
+			return err
+		})
+	}
+}
+
+// awaitsForeign returns nil if the export is on the broker and its condition names the import that is in the way.
+func awaitsForeign(ctx context.Context, m *testclusterset.Member) error {
 	exp, err := m.ServiceExport(ctx, "shop", "web")
 	if err != nil {
 		return err
@@ -240,24 +250,86 @@ func awaitsLighthouse(ctx context.Context, m *testclusterset.Member) error {
 	return fmt.Errorf("conditions %+v, want Ready=True that tells of the ServiceImport", exp.Status.Conditions)
 }
 
-// removeLighthouse follows the document.
-func removeLighthouse(t *testing.T, m *testclusterset.Member, part string) {
+// deleteCollections runs the commands "kubectl -n shop delete" of the document.
+func deleteCollections(t *testing.T, m *testclusterset.Member, part string) {
 	t.Helper()
-	const selector = "endpointslice.kubernetes.io/managed-by=" + lighthouseAgent
-	if !strings.Contains(part, "delete endpointslices -l "+selector) ||
-		!strings.Contains(part, "delete serviceimports.multicluster.x-k8s.io --all") {
-		t.Fatal("the document does not say what this test does")
+	commands := regexp.MustCompile(`(?m)^kubectl -n shop delete (\S+) (?:--all|-l (\S+))$`).FindAllStringSubmatch(part, -1)
+	if len(commands) == 0 {
+		t.Fatal("the document deletes nothing")
 	}
-	for _, of := range []struct {
-		group, version, resource string
-		list                     metav1.ListOptions
-	}{
-		{"multicluster.x-k8s.io", "v1beta1", "serviceimports", metav1.ListOptions{}},
-		{"discovery.k8s.io", "v1", "endpointslices", metav1.ListOptions{LabelSelector: selector}},
-	} {
-		r := m.Dynamic().Resource(schema.GroupVersionResource{Group: of.group, Version: of.version, Resource: of.resource})
-		if err := r.Namespace("shop").DeleteCollection(t.Context(), metav1.DeleteOptions{}, of.list); err != nil {
+	for _, command := range commands {
+		r, ok := map[string]schema.GroupVersionResource{
+			"serviceimports.multicluster.x-k8s.io": {Group: "multicluster.x-k8s.io", Version: "v1beta1", Resource: "serviceimports"},
+			"endpointslices":                       {Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"},
+		}[command[1]]
+		if !ok {
+			t.Fatalf("%s: this test does not know the kind", command[0])
+		}
+		if err := m.Dynamic().Resource(r).Namespace("shop").DeleteCollection(t.Context(), metav1.DeleteOptions{},
+			metav1.ListOptions{LabelSelector: command[2]}); err != nil {
 			t.Fatalf("%s: %v", m.ID, err)
 		}
 	}
+}
+
+// TestMigrateFromCilium has the objects of Cilium for an exported service, and for a global one. Ours replace them with
+// the affinity, and exports of a global Service have its own endpoints alone.
+func TestMigrateFromCilium(t *testing.T) {
+	tier.All(t)
+	part := section(t, migratingDoc, "Cilium")
+	c := testclusterset.StartT(t, "east", "west")
+	for i, m := range c.Members {
+		other := c.Members[1-i]
+		objects := strings.NewReplacer("MINE", m.ID, "THEIRS", other.ID, "10.0.0.1", m.PodIP(1, corev1.IPv4Protocol),
+			"10.0.0.2", other.PodIP(1, corev1.IPv4Protocol)).Replace(read(t, "test/suites/docs/testdata/cilium.yaml"))
+		if err := m.ApplyYAML(t.Context(), []byte(objects)); err != nil {
+			t.Fatal(err)
+		}
+		m.Run(t)
+	}
+	replaceImports(t, c, part, func() {
+		for _, m := range c.Members {
+			m.Put(t, testclusterset.Export("shop", "api"))
+		}
+	})
+	for _, m := range c.Members {
+		until.OK(t, "the imports in "+m.ID, func(ctx context.Context) error {
+			imp, err := m.Import(ctx, "shop", "web")
+			if err == nil && !strings.Contains(imp.Annotations[broker.AnnotationSelectors], "@SameAsImporter@") {
+				err = fmt.Errorf("annotations %v, want the selector of local", imp.Annotations)
+			}
+			if err != nil {
+				return err
+			}
+			return globalService(ctx, c, m)
+		})
+	}
+}
+
+// globalService returns nil if each member has exported its own endpoint of the service api and nothing else.
+func globalService(ctx context.Context, c *testclusterset.Clusterset, m *testclusterset.Member) error {
+	exp, err := m.ServiceExport(ctx, "shop", "api")
+	if err != nil {
+		return err
+	}
+	if ready := meta.FindStatusCondition(exp.Status.Conditions, "Ready"); ready == nil || ready.Reason != "Exported" {
+		return fmt.Errorf("conditions %+v, want Ready with the reason Exported", exp.Status.Conditions)
+	}
+	imported, err := m.Imported(ctx, "shop", "api")
+	if err != nil {
+		return err
+	}
+	var got, want []string
+	for _, s := range imported {
+		for _, e := range s.Endpoints {
+			got = append(got, s.Labels[mcsv1beta1.LabelSourceCluster]+" "+e.Addresses[0])
+		}
+	}
+	for _, of := range c.Members {
+		want = append(want, of.ID+" "+of.PodIP(1, corev1.IPv4Protocol))
+	}
+	if slices.Sort(got); !slices.Equal(got, want) {
+		return fmt.Errorf("endpoints %q, want %q", got, want)
+	}
+	return nil
 }
