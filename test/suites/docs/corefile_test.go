@@ -2,11 +2,14 @@ package docs
 
 import (
 	"context"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -15,6 +18,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/coredns/coredns/plugin/pkg/doh"
 	"github.com/miekg/dns"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -79,6 +83,7 @@ type corefile struct {
 	// By what the Corefile says: a port, or "ready", "health", "prometheus".
 	addresses map[string]string
 	dns       string
+	tls       *http.Client // trusts the certificate of the Corefile
 }
 
 // localize replaces what a test cannot have: ports, files, other machines, and the API server of a cluster by that of
@@ -111,9 +116,12 @@ func localize(t *testing.T, text, kubeconfig string) corefile {
 				brace = " {"
 			}
 			line = indent + word + " " + c.address(t, word) + brace
+		case word == "tls":
+			c.writeCertificate(t)
 		}
 		for _, r := range [][2]string{
 			{"/etc/coredns/kubeconfig", kubeconfig},
+			{"/etc/coredns/tls", c.dir},
 			{"/etc/clusterset/broker/kubeconfig", filepath.Join(c.dir, "broker")}, // that may come later
 			{"/var/lib/coredns", c.dir},
 			{"/etc/resolv.conf", upstream(t, line)},
@@ -164,13 +172,17 @@ func (c *corefile) keys(t *testing.T, keys string) string {
 	t.Helper()
 	var out []string
 	for _, key := range strings.Fields(keys) {
-		zone, port, ok := strings.Cut(key, ":")
+		scheme := key[:strings.LastIndex(key, "/")+1]
+		zone, port, ok := strings.Cut(strings.TrimPrefix(key, scheme), ":")
 		if !ok {
-			port = "53"
+			port = map[string]string{"": "53", "tls://": "853", "https://": "443"}[scheme]
 		}
-		c.dns = c.address(t, port)
-		_, ours, _ := net.SplitHostPort(c.dns)
-		out = append(out, zone+":"+ours)
+		address := c.address(t, port)
+		if scheme == "" {
+			c.dns = address
+		}
+		_, ours, _ := net.SplitHostPort(address)
+		out = append(out, scheme+zone+":"+ours)
 	}
 	return strings.Join(out, " ")
 }
@@ -227,6 +239,25 @@ func (c *corefile) writeKey(t *testing.T, name string) {
 		".key": key.String() + "\n", ".private": key.PrivateKeyString(private),
 	} {
 		if err := os.WriteFile(filepath.Join(c.dir, name+ext), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// writeCertificate writes a certificate for 127.0.0.1 with its key.
+func (c *corefile) writeCertificate(t *testing.T) {
+	t.Helper()
+	s := httptest.NewTLSServer(nil)
+	defer s.Close()
+	c.tls = s.Client()
+	key, err := x509.MarshalPKCS8PrivateKey(s.TLS.Certificates[0].PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, block := range map[string]pem.Block{
+		"tls.crt": {Type: "CERTIFICATE", Bytes: s.Certificate().Raw}, "tls.key": {Type: "PRIVATE KEY", Bytes: key},
+	} {
+		if err := os.WriteFile(filepath.Join(c.dir, name), pem.EncodeToMemory(&block), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -396,6 +427,9 @@ func (c *corefile) checkPlugins(t *testing.T, s *server.Server) {
 			t.Errorf("signed answer = %v, want an RRSIG", reply)
 		}
 	}
+	if c.tls != nil {
+		c.checkEncrypted(t)
+	}
 	if strings.Contains(c.text, "metadata") {
 		const want = web + " A NOERROR service shop/web"
 		if err := s.Await(t.Context(), func(context.Context) error {
@@ -405,6 +439,36 @@ func (c *corefile) checkPlugins(t *testing.T, s *server.Server) {
 			return nil
 		}); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// checkEncrypted asks over TLS and over HTTPS.
+func (c *corefile) checkEncrypted(t *testing.T) {
+	t.Helper()
+	m := new(dns.Msg).SetQuestion(web, dns.TypeA)
+	client := dns.Client{Net: "tcp-tls", Timeout: until.Patience, TLSConfig: c.tls.Transport.(*http.Transport).TLSClientConfig}
+	overTLS, _, err := client.ExchangeContext(t.Context(), m, c.addresses["853"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := c.addresses["443"]
+	request, err := doh.NewRequestWithContext(t.Context(), http.MethodPost, address, address, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := c.tls.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	overHTTPS, err := doh.ResponseToMsg(response)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, reply := range []*dns.Msg{overTLS, overHTTPS} {
+		if len(reply.Answer) != 1 {
+			t.Errorf("encrypted answer = %v, want one record", reply)
 		}
 	}
 }
