@@ -201,6 +201,10 @@ const (
 	MaxPropertyValue = 256     // characters of the value of one
 	MaxPropertySize  = 8 << 10 // octets of the names and values of all
 
+	MaxRejected        = 64  // rejected exports that a member publishes
+	MaxRejectedReason  = 64  // characters of the reason of one
+	MaxRejectedMessage = 200 // characters of its message
+
 	MaxSelectors      = 16      // of one export record
 	MaxRequirements   = 16      // of one selector
 	MaxSelectorValues = 32      // of one requirement

@@ -452,7 +452,11 @@ func testMemberStatus(t *testing.T, client *rest.RESTClient) {
 	if got.Spec.VIPCIDR != "243.0.0.0/16" {
 		t.Errorf("VIP CIDR = %s after a write to the status, want it as it was", got.Spec.VIPCIDR)
 	}
-	for _, status := range []string{`"merge":"all"`, `"vip":"some"`, `"vip":"derived 10.250.0.0/15"`, `"version":"v1\u001b[2J"`, `"version":"v1\nproblem"`} {
+	for _, status := range []string{`"merge":"all"`, `"vip":"some"`, `"vip":"derived 10.250.0.0/15"`, `"version":"v1\u001b[2J"`, `"version":"v1\nproblem"`,
+		`"rejected":[{"name":"web","reason":"NoService"}]`, `"rejected":[{"name":"web.shop","reason":"No Service"}]`,
+		`"rejected":[{"name":"web.shop","reason":"NoService","message":"a\nb"}]`,
+		`"rejected":[` + strings.Repeat(`{"name":"web.shop","reason":"NoService"},`, broker.MaxRejected) +
+			`{"name":"web.shop","reason":"NoService"}]`} {
 		err = client.Patch(types.MergePatchType).Resource("members").Name("east").SubResource("status").
 			Body([]byte(`{"status":{` + status + `}}`)).Do(t.Context()).Error()
 		if !apierrors.IsInvalid(err) {

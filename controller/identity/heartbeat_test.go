@@ -2,6 +2,7 @@ package identity_test
 
 import (
 	"context"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -12,9 +13,11 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
+	"github.com/clusterset-dns/clusterset/api/crd"
 	"github.com/clusterset-dns/clusterset/api/reason"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/controller/broker"
@@ -128,6 +131,43 @@ func TestStatusIsRejected(t *testing.T) {
 	if err := g.Wait(); err != nil {
 		t.Error(err)
 	}
+}
+
+// docs/spec/controller.md 3.1: the broker shows a rejected export until it is gone. A broker whose CRD lacks the field
+// takes the rest of the status.
+func TestRejectedExportIsPublished(t *testing.T) {
+	tier.All(t)
+	env := memberenv.New(t)
+	env.Join()
+	exp := memberenv.NewExport(types.NamespacedName{Namespace: "default", Name: "web"})
+	env.Create(exp.DeepCopy())
+	exp.Status.Conditions = []metav1.Condition{{Type: "Valid", Status: metav1.ConditionFalse, Reason: "NoService",
+		Message: "No Service.", ObservedGeneration: 1, LastTransitionTime: metav1.Now()}}
+	i := env.Start()
+	i.Follow(broker.Handlers{})
+	status := func() v1alpha1.MemberStatus { return i.Broker.Members.Get(memberenv.ID).Status }
+	publish := func(version string, shown func() bool) {
+		ctx, cancel := context.WithCancel(t.Context())
+		var g errgroup.Group
+		p := &identity.Publication{Membership: i.Membership, Status: v1alpha1.MemberStatus{Version: version}, Log: i.Log}
+		g.Go(func() error { return p.Run(ctx) })
+		env.Await("status "+version, shown)
+		cancel()
+		if err := g.Wait(); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := i.Admin.Apply(t.Context(), exp.DeepCopy(), "test", "status"); err != nil {
+		t.Fatal(err)
+	}
+	want := v1alpha1.RejectedExport{Name: "web.default", Reason: "NoService", Message: "No Service"}
+	publish("v1", func() bool { return slices.Equal(status().Rejected, []v1alpha1.RejectedExport{want}) })
+	env.DropFields(crd.Members, ".status.rejected")
+	publish("v2", func() bool {
+		return status().Version == "v2" && i.Log.Count("update the CRDs of the broker with clusterset broker init") == 1
+	})
+	env.Delete(exp)
+	publish("v3", func() bool { return status().Version == "v3" && len(status().Rejected) == 0 })
 }
 
 func noBlind(time.Time) string { return "" }

@@ -3,6 +3,7 @@ package identity
 import (
 	"cmp"
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -72,13 +73,22 @@ func (p *Publication) publish(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, statusPeriod)
 	defer cancel()
 	m := p.Membership
-	properties, leftOut := Published(m.Member, m.Broker.Members.Get(m.Identity.ClusterID))
+	before := m.Broker.Members.Get(m.Identity.ClusterID)
+	properties, leftOut := Published(m.Member, before)
 	if text := strings.Join(slices.Sorted(maps.Values(leftOut)), "; "); p.leftOut.Changed(text) && text != "" {
 		p.Log.Warningf("ClusterProperties that are not published: %s", text)
 	}
 	status := p.Status
 	status.Properties = properties
-	return m.Broker.Members.SetStatus(ctx, status)
+	if status.Rejected = rejectedExports(m.Member, m.Broker.Own); before != nil && !m.Member.ExportsKnown() {
+		status.Rejected = before.Status.Rejected
+	}
+	err := m.Broker.Members.SetStatus(ctx, status)
+	if apiserver.IsUnknownField(err) && len(status.Rejected) > 0 { // other clusters need the properties more
+		status.Rejected = nil
+		return errors.Join(err, m.Broker.Members.SetStatus(ctx, status))
+	}
+	return err
 }
 
 // Published returns the ClusterProperties of this cluster for the selectors of other members, sorted by name, and why

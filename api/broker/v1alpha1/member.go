@@ -152,6 +152,36 @@ type MemberStatus struct {
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:XValidation:rule="self.map(p, p.name.size() + p.value.size()).sum() <= 8192",message="properties have to be at most 8192 characters together"
 	Properties []Property `json:"properties,omitempty"`
+
+	// Rejected are ServiceExports of the member that are not on the broker, at most 64. clusterset explain shows them in
+	// other clusters. They are not exports: importers ignore them.
+	//
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	Rejected []RejectedExport `json:"rejected,omitempty"`
+}
+
+// RejectedExport is a ServiceExport that is not on the broker, with the condition that reports the reason.
+type RejectedExport struct {
+	// Name is that of the missing export record: "<name>.<namespace>".
+	//
+	// +kubebuilder:validation:MaxLength=127
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?\.[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
+	Name string `json:"name"`
+
+	// Reason is that of the condition.
+	//
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Pattern=`^[A-Za-z]+$`
+	Reason string `json:"reason"`
+
+	// Message is the beginning of that of the condition.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=200
+	// +kubebuilder:validation:Pattern=`^[ -~]*$`
+	Message string `json:"message,omitempty"`
 }
 
 // Property is a ClusterProperty of a member.

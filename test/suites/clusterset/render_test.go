@@ -18,6 +18,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/api/reason"
 	"github.com/clusterset-dns/clusterset/controller/desired"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
@@ -369,4 +370,19 @@ func (s *script) views(ctx context.Context) (string, error) {
 		}
 	}
 	return normal(west, b.String()), nil
+}
+
+// rejected lists the rejected exports of the namespace on the broker.
+func (s *script) rejected(ctx context.Context) (string, error) {
+	all, err := listOn[v1alpha1.Member](ctx, clusters.Broker, v1alpha1.Members.GroupVersion().String(),
+		v1alpha1.Members.Resource, "")
+	var b strings.Builder
+	for i := range all {
+		for _, r := range all[i].Status.Rejected {
+			if name, ok := strings.CutSuffix(r.Name, "."+s.namespace); ok {
+				fmt.Fprintf(&b, "%s: %s %s: %s\n", all[i].Name, name, r.Reason, r.Message)
+			}
+		}
+	}
+	return b.String(), err
 }

@@ -35,6 +35,7 @@ import (
 //	conflict events  Events of their condition Conflict
 //	validity events  Events of their condition Valid, for scripts that create an export long before or after its Service
 //	view             imports on the broker (aggregate_view), by the member that published them
+//	rejected         rejected exports on the broker, by the member that published them
 //	dns              questions to the CoreDNS of west, and the answers
 //
 // Objects are in a namespace with the name of the file, which exists in every member unless a script deletes it. Within
@@ -132,6 +133,8 @@ func (s *script) step(t *testing.T, f *txtar.File) {
 		s.compare(t, f, func(ctx context.Context) (string, error) { return s.exports(ctx, in) })
 	case "view":
 		s.compare(t, f, s.views)
+	case "rejected":
+		s.compare(t, f, s.rejected)
 	case "dns":
 		s.compare(t, f, func(ctx context.Context) (string, error) { return s.answers(ctx, string(f.Data)) })
 	case "all":

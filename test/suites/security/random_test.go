@@ -336,6 +336,9 @@ func (r *randomWriter) heartbeat() *coordinationv1.Lease {
 func (r *randomWriter) status() (s v1alpha1.MemberStatus) {
 	s.Version, s.Merge = r.choose("", "0.1.0", "9.9.9"), r.choose("", "kep", "first")
 	s.VIP = r.choose("", "derived", "none", "cidr 243.0.0.0/8", "cidr 0.0.0.0/0")
+	if r.IntN(2) == 0 {
+		s.Rejected = []v1alpha1.RejectedExport{{Name: r.choose("web.shop", "web"), Reason: r.choose("NoService", "x\n")}}
+	}
 	for _, name := range []string{about.ClusterIDName, "region.topology.k8s.io", "x"} {
 		if r.IntN(2) == 0 {
 			s.Properties = append(s.Properties, v1alpha1.Property{Name: name, Value: r.choose("east", "west", "mallory")})
