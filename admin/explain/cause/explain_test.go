@@ -247,6 +247,20 @@ func TestVerdict(t *testing.T) {
 			}},
 		{name: "an export to other clusters", want: reason.NotExportedHere,
 			change: func(in *Input) { away(in); elsewhere(in) }},
+		{name: "an export that its cluster rejects", want: reason.ExportNoService, change: func(in *Input) {
+			away(in)
+			rejects(in, "NoService")
+		}},
+		{name: "an export that its cluster rejects for another reason", want: reason.NotExported,
+			change: func(in *Input) {
+				away(in)
+				rejects(in, "Other")
+			}},
+		{name: "an export that its cluster rejects, with control characters", want: reason.NotExported,
+			change: func(in *Input) {
+				away(in)
+				rejects(in, "NoService\x1b[2J")
+			}},
 		{name: "beside an export to other clusters", want: reason.Resolves, resolves: true, change: func(in *Input) {
 			secondExport(in)
 			elsewhere(in)
@@ -300,6 +314,13 @@ func local(in *Input) *discoveryv1.EndpointSlice {
 // elsewhere has the export select another cluster.
 func elsewhere(in *Input) { in.Broker.Records.Value[0].Spec.ToClusters = to("south") }
 
+// rejects has east reject the export, with a condition of this reason.
+func rejects(in *Input, reason string) {
+	in.Broker.Records = present([]v1alpha1.ExportedService(nil))
+	in.Broker.Slices = present([]discoveryv1.EndpointSlice(nil))
+	in.Broker.Members.Value[0].Status.Rejected = []v1alpha1.RejectedExport{{Name: "db.shop", Reason: reason, Message: "m"}}
+}
+
 // withholds gives the cluster options with which it withholds what conflicts.
 func withholds(in *Input) {
 	in.Broker.Members.Value[1].Status.Merge = string(merge.First)
@@ -322,6 +343,19 @@ func TestEvidenceOfACondition(t *testing.T) {
 	}
 	if got, want := chain[at].Evidence, "Valid=False/NoService: Nothing."; got != want {
 		t.Errorf("evidence = %q, want %q", got, want)
+	}
+}
+
+// The evidence names the cluster that rejects its export, also while a question is about that cluster alone.
+func TestEvidenceOfARejectedExport(t *testing.T) {
+	in := input()
+	away(in)
+	rejects(in, "NoService")
+	in.Name = "east." + in.Name
+	v := Find(*in).Verdict
+	want := `A ServiceExport has no Service: cluster "east" has an export of shop/db, which is rejected: NoService: m.`
+	if v.Code != reason.ExportNoService || v.Sentence != want {
+		t.Errorf("verdict %s: %q, want %s: %q", v.Code, v.Sentence, reason.ExportNoService, want)
 	}
 }
 

@@ -17,7 +17,8 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/selection"
 )
 
-// An exporter is a cluster that exports the service, or has endpoints that this cluster has imported.
+// An exporter is a cluster that exports the service or rejects an export of it, or has endpoints that this cluster has
+// imported.
 type exporter struct {
 	id        string
 	own       bool // it is this cluster
@@ -27,6 +28,8 @@ type exporter struct {
 	invalid   string // why the record is not accepted
 	admitted  bool   // the namespace here accepts the cluster
 	elsewhere bool   // the export is for other clusters
+
+	rejectedExport *v1alpha1.RejectedExport // of another cluster, or nil
 
 	heartbeat      time.Duration // age
 	beats, expired bool
@@ -64,6 +67,7 @@ func exporters(in *Input, t Target, evaluated cache.Evaluation) []*exporter {
 		}
 		return byID[id]
 	}
+	readRejected(in, t, get)
 	readRecords(in, t, get)
 	readBrokerSlices(in, get)
 	if imp := in.Here.Import.Value.Object; imp != nil {
@@ -116,6 +120,17 @@ func memberIn(b *Broker, namespace string) *v1alpha1.Member {
 		}
 	}
 	return nil
+}
+
+// readRejected reads the exports that members reject. That of this cluster is read from its ServiceExport.
+func readRejected(in *Input, t Target, get func(string) *exporter) {
+	for i := range in.Broker.Members.Value {
+		m := &in.Broker.Members.Value[i]
+		r := m.Status.RejectedExport(broker.RecordName(t.Namespace, t.Service))
+		if r != nil && memberIn(&in.Broker, m.Spec.Namespace) == m && !isThis(m, in.Here.UID) {
+			get(m.Name).rejectedExport = r
+		}
+	}
 }
 
 func readRecords(in *Input, t Target, get func(string) *exporter) {

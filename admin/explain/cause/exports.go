@@ -91,6 +91,12 @@ func checkRecords(w *walk) {
 	some, before := idsOf(w.exporters, (*exporter).isExporting), len(w.steps)
 	for _, e := range w.exporters {
 		switch {
+		case e.record == nil && e.rejectedExport != nil && (some == "" || w.clusterAsked() == e.id):
+			r := e.rejectedExport
+			code := cmp.Or(reason.Of(reason.Valid, r.Reason), reason.Of(reason.ExportReady, r.Reason), reason.NotExported)
+			w.fault(w.hasAnswer(), faultStep("export of "+e.id, code),
+				"cluster %q has an export of %s/%s, which is rejected: %s: %s", e.id, w.target.Namespace, w.target.Service,
+				r.Reason, r.Message)
 		case e.record == nil:
 		case e.invalid != "":
 			w.fault(some != "", faultStep("export of "+e.id, reason.RecordInvalid), "ExportedService %s/%s: %s", e.namespace,

@@ -269,6 +269,19 @@ func (s *MemberStatus) ValidProperties() (valid map[string]string, rejected []er
 	return valid, rejected
 }
 
+// RejectedExport returns the rejected export with this name, or nil. Invalid entries do not count: a broker may have
+// lost its CRD.
+func (s *MemberStatus) RejectedExport(name string) *RejectedExport {
+	special := func(r rune) bool { return r < ' ' || r > '~' }
+	for i := range s.Rejected[:min(len(s.Rejected), broker.MaxRejected)] {
+		if r := &s.Rejected[i]; r.Name == name && len(r.Reason) <= broker.MaxRejectedReason &&
+			len(r.Message) <= broker.MaxRejectedMessage && strings.IndexFunc(r.Reason+r.Message, special) < 0 {
+			return r
+		}
+	}
+	return nil
+}
+
 // isUID reports whether s is a UUID in the one form that API servers write. uuid.Parse accepts other forms of it, too:
 // upper case, braces, the prefix urn:uuid: and no hyphens. UIDs are compared as text, so two forms of one UID would be
 // two clusters.

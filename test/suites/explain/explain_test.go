@@ -246,6 +246,8 @@ func (w *env) export(seen map[reason.Code]bool) {
 	annotated(w.west, "selecting", broker.AnnotationToClusters, "{", w.west.PodIP(4, corev1.IPv4Protocol))
 	annotated(w.west, "noted", broker.AnnotationSliceStrategy, "perhaps", w.west.PodIP(5, corev1.IPv4Protocol))
 	annotated(w.east, "elsewhere", broker.AnnotationToClusters, "south", one.Address)
+	annotated(w.east, "malformed", broker.AnnotationToClusters, "{", one.Address)
+	w.east.Put(w, testclusterset.Export("shop", "misnamed"))
 
 	all(w.east, testclusterset.Headless("hooked", "db", pg), one)
 	w.must(w.west.ApplyYAML(w.Context(), []byte(deadWebhook)))
@@ -266,8 +268,9 @@ func (w *env) export(seen map[reason.Code]bool) {
 		"nodes.shop":   reason.EndpointsNotLocal,
 		"unready.shop": reason.EndpointsNotReady, "empty.shop": reason.EndpointsNone, "outside.shop": reason.ExportUndeclared,
 		"selecting.shop": reason.ExportSelectors, "noted.shop": reason.ExportAnnotation,
-		"elsewhere.shop": reason.NotExportedHere,
-		"absent.shop":    reason.ExportNoService, "external.shop": reason.ExportInvalidType,
+		"elsewhere.shop": reason.NotExportedHere, "malformed.shop": reason.ExportSelectors,
+		"misnamed.shop": reason.ExportNoService,
+		"absent.shop":   reason.ExportNoService, "external.shop": reason.ExportInvalidType,
 	} {
 		seen[want] = true
 		w.awaitVerdict(name, want, "")
