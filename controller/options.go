@@ -78,11 +78,12 @@ func membership() []Option {
 				"where not given). `none`: no addresses, DNS answers with endpoints. " + shared,
 		},
 		{
-			Name: "endpoints", Args: "pod_ip|service_ip", Default: "pod_ip", Min: 1, Max: 1,
-			Set:  choice(func(c *Config) *export.Endpoints { return &c.Endpoints }, export.PodIP, export.ServiceIP),
+			Name: "endpoints", Args: "pod_ip|service_ip|load_balancer", Default: "pod_ip", Min: 1, Max: 1,
+			Set:  choice(func(c *Config) *export.Endpoints { return &c.Endpoints }, export.EndpointKinds...),
 			Help: "addresses in exported slices",
 			Text: "`pod_ip` exports the endpoints of a ClusterSetIP service; `service_ip` its cluster IP instead, while a Pod is ready, for clusters " +
-				"that reach each other's Services and not the Pods.",
+				"that reach each other's Services and not the Pods; `load_balancer` the addresses of its load balancer, for " +
+				"clusters that do not route to each other. The annotation `clusterset-dns.io/endpoints` of a ServiceExport replaces the option.",
 		},
 		{
 			Name: "service_cidr", Args: "CIDR...", Min: 1, Max: -1, Set: (*Config).setServiceCIDRs,

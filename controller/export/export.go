@@ -3,8 +3,8 @@
 //
 //	ServiceExport ──┐            ┌─▶ Record: the export record, for the broker
 //	Service ────────┼──▶ From ───┼─▶ Slices: the EndpointSlices, for the broker
-//	EndpointSlices ─┘     ▲      ├─▶ Local: the same slices, for this cluster's own import
-//	Options ──────────────┘      └─▶ Reason, Failed, Dropped: for the conditions of the ServiceExport
+//	EndpointSlices ─┘     ▲      ├─▶ Local: the slices for this cluster's own import
+//	Options ──────────────┘      └─▶ Reason, Failed, Waits, Dropped: for the conditions of the ServiceExport
 //
 // An export is in one of three states. If it is not valid, there is no record and Reason is why: this cluster is not a
 // member, the namespace is not allowed, there is no such Service, or its type cannot be exported. If it is valid but no
@@ -20,6 +20,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -50,13 +51,16 @@ type Result struct {
 	// Slices are those for the broker, sorted by name.
 	Slices []*discoveryv1.EndpointSlice
 	// Local are the same for this cluster's own import: their endpoints keep nodeName, and their addresses need not be
-	// declared.
+	// declared. With [LoadBalancer] they hold the Pods.
 	Local []*discoveryv1.EndpointSlice
 	// Reason and Message are those of the condition Valid, which is true if the reason is Valid.
 	Reason  mcsv1beta1.ServiceExportConditionReason
 	Message string
-	// Failed is why a valid export has no record: the message of the condition Ready, which is then False/Failed.
+	// Failed is why a valid export has no record, or no endpoint for other clusters: the message of the condition Ready,
+	// which is then False/Failed.
 	Failed string
+	// Waits is why the slices for the broker are still empty: the message of Ready, which is then False/Pending.
+	Waits string
 	// Ignored lists the annotation values of a valid export that have no effect, with the wanted form.
 	Ignored []string
 	// Dropped lists, sorted, the requested parts that are not exported, or that other clusters cannot use.
@@ -88,19 +92,32 @@ func (r Result) Valid(generation int64) metav1.Condition {
 func From(exp *mcsv1beta1.ServiceExport, service *corev1.Service, sources []*discoveryv1.EndpointSlice,
 	o Options) Result {
 	r := Result{}
+	kind, annotated := exp.Annotations[broker.AnnotationEndpoints]
+	known := slices.Contains(EndpointKinds, Endpoints(kind))
+	if known {
+		o.Endpoints = Endpoints(kind)
+	}
 	r.Reason, r.Message = valid(exp, service, o)
 	if r.Reason != mcsv1beta1.ServiceExportReasonValid || exp.DeletionTimestamp != nil {
 		return r
 	}
 	x := &exporter{exp: exp, service: service, sources: ours(service, sources), o: o}
+	if annotated && !known {
+		x.ignore("Ignored: annotation %s: %.80q: want pod_ip, service_ip or load_balancer.", broker.AnnotationEndpoints, kind)
+	}
 	spec := x.spec()
 	if err := spec.Validate(); err != nil {
 		r.Failed = fmt.Sprintf("The Service cannot be described to other clusters: %s.", err)
 		return r
 	}
 	r.Record = x.record(spec)
-	r.Local = x.slices(x.sources)
-	for _, s := range r.Local {
+	r.Local = x.slices()
+	exported := r.Local
+	if o.Endpoints == LoadBalancer {
+		exported = x.atOwnPorts(x.balancers())
+		r.Failed, r.Waits = x.withoutAddress()
+	}
+	for _, s := range exported {
 		onBroker := x.declared(trim(s))
 		metav1.SetMetaDataAnnotation(&onBroker.ObjectMeta, broker.AnnotationExportUID, string(exp.UID))
 		r.Slices = append(r.Slices, onBroker)
@@ -140,6 +157,13 @@ func valid(exp *mcsv1beta1.ServiceExport, service *corev1.Service, o Options) (m
 	case service.Labels[broker.LabelManagedBy] == broker.ManagedBy:
 		return mcsv1beta1.ServiceExportReasonInvalidServiceType,
 			"This Service is derived from an import: export the Services that the import stands for."
+	case o.Endpoints == LoadBalancer && isHeadless(service):
+		return mcsv1beta1.ServiceExportReasonInvalidServiceType,
+			"A headless Service has no load balancer whose addresses could be exported: want a Service of type LoadBalancer."
+	case o.Endpoints == LoadBalancer && service.Spec.Type != corev1.ServiceTypeLoadBalancer:
+		return mcsv1beta1.ServiceExportReasonInvalidServiceType, fmt.Sprintf(
+			"The addresses of its load balancer are to be exported, and the Service is of type %s: want LoadBalancer.",
+			cmp.Or(service.Spec.Type, corev1.ServiceTypeClusterIP))
 	}
 	return validSelectors(exp, service)
 }
@@ -302,13 +326,8 @@ func (x *exporter) ports() []v1alpha1.ServicePort {
 // cluster IP.
 func (x *exporter) families() []corev1.IPFamily {
 	if families := slices.Clone(x.service.Spec.IPFamilies); len(families) > 0 {
-		if !x.headless() || len(x.service.Spec.Selector) > 0 {
-			return families
-		}
-		// The API server gives it both families, also in a cluster that has one.
 		first := families[0]
-		if families = slices.DeleteFunc(families, func(f corev1.IPFamily) bool { return !x.hasEndpoint(f) }); len(
-			families) == 0 {
+		if families = slices.DeleteFunc(families, x.lacks); len(families) == 0 {
 			families = append(families, first) // a record has a family
 		}
 		return families
@@ -323,9 +342,17 @@ func (x *exporter) families() []corev1.IPFamily {
 	return families
 }
 
-// hasEndpoint reports whether a source slice of the family has an endpoint.
-func (x *exporter) hasEndpoint(f corev1.IPFamily) bool {
-	return slices.ContainsFunc(x.sources, func(s *discoveryv1.EndpointSlice) bool {
+// lacks reports whether the export lacks a family of the Service. A load balancer may have addresses of one family. The
+// API server gives both to a headless Service without selector, also in a cluster that has one.
+func (x *exporter) lacks(f corev1.IPFamily) bool {
+	addrs := x.balancers()
+	switch {
+	case x.o.Endpoints == LoadBalancer:
+		return len(addrs) > 0 && !slices.ContainsFunc(addrs, func(a netip.Addr) bool { return broker.FamilyOf(a) == f })
+	case !x.headless() || len(x.service.Spec.Selector) > 0:
+		return false
+	}
+	return !slices.ContainsFunc(x.sources, func(s *discoveryv1.EndpointSlice) bool {
 		return string(s.AddressType) == string(f) && len(s.Endpoints) > 0
 	})
 }

@@ -287,6 +287,65 @@ func TestSlices(t *testing.T) {
 	}
 }
 
+// docs/spec/controller.md 3.4: the addresses of a load balancer, at the ports of the Service, while it has a ready
+// endpoint. The own import has the Pods.
+func TestLoadBalancer(t *testing.T) {
+	ready, notReady := newSlice("a", discoveryv1.AddressTypeIPv4, "10.1.0.1"), newSlice("a", discoveryv1.AddressTypeIPv4, "10.1.0.1")
+	notReady.Endpoints[0].Conditions.Ready = ptr(false)
+	const ok = "True/Valid  "
+	for _, tt := range []struct {
+		name, annotation string
+		change           func(*corev1.Service)
+		source           *discoveryv1.EndpointSlice
+		ingress          string
+		want, condition  string
+	}{
+		{name: "two addresses", ingress: "192.0.2.9 192.0.2.1", want: "IPv4:5432 [192.0.2.1 192.0.2.9]", condition: ok},
+		{name: "both families, Pods of one", ingress: "2001:db8::1 192.0.2.1",
+			want: "IPv4:5432 [192.0.2.1]; IPv6:5432 [2001:db8::1]", condition: ok},
+		{name: "no ready endpoint", source: notReady, ingress: "192.0.2.1", want: "IPv4:5432 []", condition: ok},
+		{name: "no address yet", want: "IPv4:5432 []; IPv6:5432 []",
+			condition: "True/Valid  The load balancer of the Service has no address yet."},
+		{name: "a host name beside an address", ingress: "192.0.2.1 lb.example.org", want: "IPv4:5432 [192.0.2.1]", condition: ok},
+		{name: "a host name alone", ingress: "lb.example.org", want: "IPv4:5432 []; IPv6:5432 []",
+			condition: `True/Valid The load balancer of the Service has the host name "lb.example.org" and no address: want one with an IP. `},
+		{name: "another type", change: func(s *corev1.Service) { s.Spec.Type = "" }, condition: "False/InvalidServiceType  "},
+		{name: "headless", change: func(s *corev1.Service) { s.Spec.Type, s.Spec.ClusterIP = "", "None" },
+			condition: "False/InvalidServiceType  "},
+		{name: "another kind by annotation", annotation: "pod_ip", ingress: "192.0.2.1", want: "IPv4:15432 [10.1.0.1]", condition: ok},
+		{name: "an unknown kind", annotation: "LoadBalancer", ingress: "192.0.2.1", want: "IPv4:5432 [192.0.2.1]",
+			condition: "True/AnnotationIgnored  "},
+	} {
+		exp, service, o := newExport(), newService(), options()
+		if o.Endpoints = LoadBalancer; tt.annotation != "" {
+			exp.Annotations[broker.AnnotationEndpoints] = tt.annotation
+		}
+		service.Spec.Type = corev1.ServiceTypeLoadBalancer
+		for _, text := range strings.Fields(tt.ingress) {
+			in := corev1.LoadBalancerIngress{IP: text}
+			if strings.HasSuffix(text, ".org") {
+				in = corev1.LoadBalancerIngress{Hostname: text}
+			}
+			service.Status.LoadBalancer.Ingress = append(service.Status.LoadBalancer.Ingress, in)
+		}
+		if tt.source == nil {
+			tt.source = ready
+		}
+		if tt.change != nil {
+			tt.change(service)
+		}
+		r := From(exp, service, []*discoveryv1.EndpointSlice{tt.source}, o)
+		c := r.Valid(1)
+		condition := fmt.Sprintf("%s/%s %s %s", c.Status, c.Reason, r.Failed, r.Waits)
+		if got := show(r.Slices); got != tt.want || condition != tt.condition {
+			t.Errorf("%s: slices %q, %q, want %q, %q", tt.name, got, condition, tt.want, tt.condition)
+		}
+		if got := show(r.Local); r.Record != nil && got != "IPv4:15432 [10.1.0.1]" {
+			t.Errorf("%s: own slices %q, want the Pods", tt.name, got)
+		}
+	}
+}
+
 // docs/spec/controller.md 4.5: a headless Service without selector has both families in any cluster, so those of its
 // endpoints count.
 func TestFamiliesOfAServiceWithoutSelector(t *testing.T) {

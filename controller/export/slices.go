@@ -2,6 +2,7 @@ package export
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -12,22 +13,19 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker"
 )
 
-// slices returns the exported slices with nodeName, sorted by name.
-func (x *exporter) slices(sources []*discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
-	var exported []*discoveryv1.EndpointSlice
-	if x.exportsServiceIP() {
+// slices returns the slices for the own import, with nodeName, sorted by name.
+func (x *exporter) slices() []*discoveryv1.EndpointSlice {
+	if x.o.Endpoints == ServiceIP && !x.headless() {
 		x.strategy() // has no effect, which it reports
-		for _, addr := range x.clusterIPs() {
-			exported = append(exported, x.serviceIP(addr, sources))
-		}
-	} else {
-		for _, s := range sources {
-			if x.exportable(s) {
-				exported = append(exported, x.copyOf(s))
-			}
-		}
-		exported = x.byStrategy(exported)
+		return x.atOwnPorts(x.clusterIPs())
 	}
+	var exported []*discoveryv1.EndpointSlice
+	for _, s := range x.sources {
+		if x.exportable(s) {
+			exported = append(exported, x.copyOf(s))
+		}
+	}
+	exported = x.byStrategy(exported)
 	slices.SortFunc(exported, func(a, b *discoveryv1.EndpointSlice) int { return cmp.Compare(a.Name, b.Name) })
 	return exported
 }
@@ -90,27 +88,59 @@ func zone(z *string) *string {
 	return clone(z)
 }
 
-// serviceIP returns the slice of one cluster IP: the Service is the endpoint, at its own ports. While no endpoint of
-// that family is ready the list is empty, so that no request goes to a cluster that cannot serve it (first Lighthouse
-// document, "EndpointSlice Behaviour").
-func (x *exporter) serviceIP(addr netip.Addr, sources []*discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
-	family := discoveryv1.AddressType(broker.FamilyOf(addr))
-	s := x.newSlice(broker.ServiceIPSource(string(family)), family)
-	for _, p := range x.service.Spec.Ports {
-		protocol := cmp.Or(p.Protocol, corev1.ProtocolTCP)
-		s.Ports = append(s.Ports, discoveryv1.EndpointPort{
-			Name: &p.Name, Protocol: &protocol, Port: &p.Port, AppProtocol: clone(p.AppProtocol),
+// atOwnPorts returns a slice for each family of the export, sorted by name: addresses of the Service are the endpoints,
+// at its own ports. While no endpoint of the Service is ready the list is empty, so that no request goes to a cluster
+// that cannot serve it (first Lighthouse document, "EndpointSlice Behaviour"). A cluster IP needs one of its family.
+func (x *exporter) atOwnPorts(addrs []netip.Addr) (all []*discoveryv1.EndpointSlice) {
+	for _, f := range x.families() {
+		family := discoveryv1.AddressType(f)
+		s := x.newSlice(broker.ServiceIPSource(string(f)), family)
+		for _, p := range x.service.Spec.Ports {
+			protocol := cmp.Or(p.Protocol, corev1.ProtocolTCP)
+			s.Ports = append(s.Ports, discoveryv1.EndpointPort{
+				Name: &p.Name, Protocol: &protocol, Port: &p.Port, AppProtocol: clone(p.AppProtocol),
+			})
+		}
+		ready := slices.ContainsFunc(x.sources, func(source *discoveryv1.EndpointSlice) bool {
+			return (x.o.Endpoints == LoadBalancer || source.AddressType == family) &&
+				slices.ContainsFunc(source.Endpoints, isReady)
 		})
+		for _, addr := range addrs {
+			if ready && broker.FamilyOf(addr) == f {
+				s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{
+					Addresses: []string{addr.String()}, Conditions: discoveryv1.EndpointConditions{Ready: &ready},
+				})
+			}
+		}
+		all = append(all, s)
 	}
-	if slices.ContainsFunc(sources, func(source *discoveryv1.EndpointSlice) bool {
-		return source.AddressType == family && slices.ContainsFunc(source.Endpoints, isReady)
-	}) {
-		yes := true
-		s.Endpoints = []discoveryv1.Endpoint{{
-			Addresses: []string{addr.String()}, Conditions: discoveryv1.EndpointConditions{Ready: &yes},
-		}}
+	slices.SortFunc(all, func(a, b *discoveryv1.EndpointSlice) int { return cmp.Compare(a.Name, b.Name) })
+	return all
+}
+
+// balancers returns the addresses of the load balancer of the Service, sorted.
+func (x *exporter) balancers() (addrs []netip.Addr) {
+	for _, in := range x.service.Status.LoadBalancer.Ingress {
+		if addr, err := broker.ParseAddress(in.IP); err == nil {
+			addrs = append(addrs, addr)
+		}
 	}
-	return s
+	slices.SortFunc(addrs, netip.Addr.Compare)
+	return slices.Compact(addrs)
+}
+
+// withoutAddress returns why a load balancer has no address to export: for good, or until it gets one.
+func (x *exporter) withoutAddress() (failed, waits string) {
+	if len(x.balancers()) > 0 {
+		return "", ""
+	}
+	for _, in := range x.service.Status.LoadBalancer.Ingress {
+		if in.Hostname != "" {
+			return fmt.Sprintf("The load balancer of the Service has the host name %.80q and no address: want one with an IP.",
+				in.Hostname), ""
+		}
+	}
+	return "", "The load balancer of the Service has no address yet."
 }
 
 // trim returns a copy for the broker: other clusters have no use for node names, and a pod that moves to another node

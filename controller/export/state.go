@@ -73,9 +73,6 @@ func clone[T any](p *T) *T {
 	return &v
 }
 
-// exportsServiceIP reports whether the slices hold the cluster IPs of the Service.
-func (x *exporter) exportsServiceIP() bool { return x.o.Endpoints == ServiceIP && !x.headless() }
-
 func (x *exporter) newSlice(source string, family discoveryv1.AddressType) *discoveryv1.EndpointSlice {
 	s := &discoveryv1.EndpointSlice{
 		TypeMeta: metav1.TypeMeta{APIVersion: discoveryv1.SchemeGroupVersion.String(), Kind: "EndpointSlice"},

@@ -119,7 +119,7 @@ func TestStrategyIgnored(t *testing.T) {
 	}{
 		{name: "unknown", strategy: "preferzone", want: `Ignored: annotation clusterset-dns.io/slice-strategy: "preferzone": want Original, PreferZone or RequireZone. [export-annotation]`},
 		{name: "empty", strategy: "", want: `"": want Original, PreferZone or RequireZone. [export-annotation]`},
-		{name: "cluster IPs", strategy: "RequireZone", endpoints: ServiceIP, want: `"RequireZone": want Original, as this cluster exports cluster IPs. [export-annotation]`},
+		{name: "cluster IPs", strategy: "RequireZone", endpoints: ServiceIP, want: `"RequireZone": want Original, as the endpoints are service_ip. [export-annotation]`},
 		{name: "cluster IPs, unknown", strategy: "x", endpoints: ServiceIP, want: `"x": want Original, PreferZone or RequireZone. [export-annotation]`},
 		{name: "cluster IPs, default", strategy: "Original", endpoints: ServiceIP},
 		{name: "Headless beside cluster IPs", strategy: "RequireZone", endpoints: ServiceIP, headless: true},

@@ -56,6 +56,8 @@ func TestReadiness(t *testing.T) {
 		{name: "exported but for some addresses", r: export.Result{Reason: valid.Reason, Dropped: []string{"A is not."},
 			Undeclared: 1}, has: true,
 			want: "True UndeclaredAddresses The broker has this export. A is not. [export-undeclared]"},
+		{name: "no address yet", r: export.Result{Reason: valid.Reason, Waits: "Soon."}, has: true,
+			want: "False Pending Soon. [export-pending]"},
 		{name: "not valid", r: export.Result{Reason: "NoService"},
 			want: "False Pending Nothing is exported until the export is valid. [export-pending]"},
 		{name: "no record can say it", r: export.Result{Reason: valid.Reason, Failed: "Too much."},

@@ -63,6 +63,8 @@ func readinessOf(r export.Result, o outcome, published bool) metav1.Condition {
 			Message: rejectionMessage(rejection, published)}
 	case o.noVIP != "" && published:
 		return metav1.Condition{Status: metav1.ConditionFalse, Reason: failed, Message: o.noVIP}
+	case published && !o.old && r.Waits != "":
+		return metav1.Condition{Status: metav1.ConditionFalse, Reason: pending, Message: r.Waits}
 	case published && !o.old:
 		exported := string(mcsv1beta1.ServiceExportReasonExported)
 		if r.Undeclared > 0 {

@@ -28,7 +28,7 @@ func trim(object any) (any, error) {
 	switch o := o.(type) {
 	case *corev1.Service:
 		if o.Labels[broker.LabelManagedBy] != broker.ManagedBy {
-			o.Status = corev1.ServiceStatus{} // that of a derived one has the clusterset IPs of "vip cidr"
+			o.Status.Conditions = nil
 		}
 	case *corev1.Namespace:
 		o.Spec = corev1.NamespaceSpec{}
