@@ -810,19 +810,21 @@ func TestBrokerAddresses(t *testing.T) {
 	applyYAML(t, c, deploy.Broker)
 	join(t, c, "east", v1alpha1.MemberSpec{
 		PodCIDRs:     []string{"10.1.0.0/16", "fd00:1::/64", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "fe80::/10"},
-		ServiceCIDRs: []string{"10.96.0.0/16"},
-		VIPCIDR:      "243.0.0.0/16", SecondVIPCIDR: "fd00:243::/112",
+		ServiceCIDRs: []string{"10.96.0.0/16"}, LoadBalancerCIDRs: []string{"192.0.2.0/24"},
+		VIPCIDR: "243.0.0.0/16", SecondVIPCIDR: "fd00:243::/112",
 	})
 	join(t, c, "none", v1alpha1.MemberSpec{})
 	wide := v1alpha1.MemberSpec{}
 	for i := range broker.MaxCIDRs {
 		wide.PodCIDRs = append(wide.PodCIDRs, fmt.Sprintf("10.%d.0.0/24", i))
-		wide.ServiceCIDRs = append(wide.ServiceCIDRs, fmt.Sprintf("10.%d.0.0/16", 100+i))
+		wide.ServiceCIDRs = append(wide.ServiceCIDRs, fmt.Sprintf("10.%d.0.0/24", 100+i))
+		wide.LoadBalancerCIDRs = append(wide.LoadBalancerCIDRs, fmt.Sprintf("172.%d.0.0/16", 100+i))
 	}
 	join(t, c, "wide4", wide)
 	for i := range broker.MaxCIDRs {
 		wide.PodCIDRs[i], wide.ServiceCIDRs[i] = fmt.Sprintf("fd00:1234:5678:%x::/64", 0x1000+i),
 			fmt.Sprintf("fd00:1234:5678:%x::/64", 0x2000+i)
+		wide.LoadBalancerCIDRs[i] = fmt.Sprintf("fd00:1234:5678:%x::/64", 0x3000+i)
 	}
 	join(t, c, "wide6", wide)
 	join(t, c, "gone", v1alpha1.MemberSpec{})
@@ -853,10 +855,12 @@ func TestBrokerAddresses(t *testing.T) {
 		{"none", "east", addressSlice("IPv4"), ""},
 		{"pod", "east", addressSlice("IPv4", "10.1.255.255"), ""},
 		{"service", "east", addressSlice("IPv4", "10.96.0.5"), ""},
+		{"load balancer", "east", addressSlice("IPv4", "192.0.2.7"), ""},
+		{"load balancer of someone else", "none", addressSlice("IPv4", "192.0.2.7"), notDeclared + "none"},
 		{"IPv6 pod", "east", addressSlice("IPv6", "fd00:1::7"), ""},
-		{"1,000 endpoints, the last network of 128", "wide4", addressSlice("IPv4", many("10.163.%d.%d", 1000)...), ""},
-		{"1,000 endpoints, the last IPv6 network of 128", "wide6",
-			addressSlice("IPv6", many("fd00:1234:5678:203f:1234:1234:12%02x:12%02x", 1000)...), ""},
+		{"1,000 endpoints, the last network of 192", "wide4", addressSlice("IPv4", many("172.163.%d.%d", 1000)...), ""},
+		{"1,000 endpoints, the last IPv6 network of 192", "wide6",
+			addressSlice("IPv6", many("fd00:1234:5678:303f:1234:1234:12%02x:12%02x", 1000)...), ""},
 		{"100 ports", "east", portSlice(100), ""},
 		{"someone else's pod", "east", addressSlice("IPv4", "10.1.0.1", "10.2.0.1"), notDeclared + "east"},
 		{"IPv6 of someone else", "east", addressSlice("IPv6", "fd00:2::7"), notDeclared + "east"},

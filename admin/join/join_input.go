@@ -33,11 +33,11 @@ type joinInput struct {
 	vipFromClusterset bool             // neither flags nor what the cluster has decided
 	merge             merge.Mode       // of the clusterset
 
-	pods, services []netip.Prefix   // networks that the cluster will declare
-	found          networks.Found   // in the cluster
-	podsOutside    networks.Outside // of all that will be declared
-	podsUnread     string           // why that is not known; "" if it is
-	nodesOutside   networks.Outside
+	pods, services, balancers []netip.Prefix   // networks that the cluster will declare
+	found                     networks.Found   // in the cluster
+	podsOutside               networks.Outside // of all that will be declared
+	podsUnread                string           // why that is not known; "" if it is
+	nodesOutside              networks.Outside
 }
 
 // admission returns what the cluster is admitted with, without its networks.

@@ -21,8 +21,11 @@ func (in *joinInput) declareNetworks(id string) (err error) {
 		networks.Prefixes(in.found.Pods)); err != nil {
 		return err
 	}
-	in.services, err = declaredCIDRs("service", in.options.ServiceCIDRs, declared.ServiceCIDRs,
-		networks.Prefixes(in.found.Services))
+	if in.services, err = declaredCIDRs("service", in.options.ServiceCIDRs, declared.ServiceCIDRs,
+		networks.Prefixes(in.found.Services)); err != nil {
+		return err
+	}
+	in.balancers, err = declaredCIDRs("load-balancer", in.options.LoadBalancerCIDRs, declared.LoadBalancerCIDRs, nil)
 	return err
 }
 
@@ -32,13 +35,15 @@ func (in *joinInput) admitNetworks(a *Admission) (err error) {
 		return err
 	}
 	a.Spec.PodCIDRs, a.Spec.ServiceCIDRs = prefixStrings(in.pods), prefixStrings(in.services)
+	a.Spec.LoadBalancerCIDRs = prefixStrings(in.balancers)
 	a.Spec.VIPCIDR, a.Spec.SecondVIPCIDR, err = in.vipCIDRs(a.ClusterID)
 	return err
 }
 
 // checkNetworks returns an error if an exported address of this cluster could be one of another member, or the other
 // way round: no cluster imports addresses in its own networks, since the traffic would go to its own Pods and Services
-// (docs/spec/controller.md 9.3). Service CIDRs of clusters that export Pods may be the same.
+// (docs/spec/controller.md 9.3). Service CIDRs of clusters that export Pods may be the same, and both networks of
+// clusters that export load balancers.
 func (in *joinInput) checkNetworks(id string) error {
 	if in.options.AllowOverlap {
 		return nil
@@ -50,7 +55,8 @@ func (in *joinInput) checkNetworks(id string) error {
 	return nil
 }
 
-// overlapping describes an overlap of this cluster's networks with those of another member, or is "".
+// overlapping describes an overlap of this cluster's networks with those of another member, or is "". The other member
+// counts as one that exports the same kind of addresses.
 func (in *joinInput) overlapping(id string) string {
 	for i := range in.members {
 		m := &in.members[i]
@@ -58,18 +64,27 @@ func (in *joinInput) overlapping(id string) string {
 			continue
 		}
 		pods, services := claimsOf(m.Spec.PodCIDRs, m.Name), claimsOf(m.Spec.ServiceCIDRs, m.Name)
-		againstPods, againstServices := slices.Concat(pods, services), pods
-		if in.options.Endpoints == "service_ip" {
-			againstPods, againstServices = services, slices.Concat(pods, services)
+		all, balancers := slices.Concat(pods, services), claimsOf(m.Spec.LoadBalancerCIDRs, m.Name)
+		againstPods, againstServices := all, pods
+		switch in.options.Endpoints {
+		case "service_ip":
+			againstPods, againstServices = services, all
+		case "load_balancer":
+			againstPods, againstServices = nil, nil
 		}
-		for _, p := range in.pods {
-			if other, ok := overlappingClaim(p, againstPods); ok {
-				return fmt.Sprintf("pod CIDR %s overlaps with %s of %s", p, other.network, other.by)
-			}
-		}
-		for _, p := range in.services {
-			if other, ok := overlappingClaim(p, againstServices); ok {
-				return fmt.Sprintf("service CIDR %s overlaps with %s of %s", p, other.network, other.by)
+		for _, own := range []struct {
+			kind     string
+			networks []netip.Prefix
+			against  []claim
+		}{
+			{"pod", in.pods, slices.Concat(againstPods, balancers)},
+			{"service", in.services, slices.Concat(againstServices, balancers)},
+			{"load balancer", in.balancers, all},
+		} {
+			for _, p := range own.networks {
+				if other, ok := overlappingClaim(p, own.against); ok {
+					return fmt.Sprintf("%s CIDR %s overlaps with %s of %s", own.kind, p, other.network, other.by)
+				}
 			}
 		}
 	}
@@ -187,11 +202,11 @@ func (in *joinInput) givenVIPCIDRs(id string, texts []string, pools merge.VIPNet
 // vipClaims lists the networks that the VIP CIDR of this cluster must not overlap with: those of the cluster and of all
 // members.
 func (in *joinInput) vipClaims(id string) []claim {
-	all := claimsOf(slices.Concat(prefixStrings(in.pods), prefixStrings(in.services)), id)
+	all := claimsOf(prefixStrings(slices.Concat(in.pods, in.services, in.balancers)), id)
 	for i := range in.members {
 		m := &in.members[i]
 		if m.Name != id {
-			all = append(all, claimsOf(slices.Concat(m.Spec.PodCIDRs, m.Spec.ServiceCIDRs, m.Spec.VIPCIDRs()), m.Name)...)
+			all = append(all, claimsOf(slices.Concat(m.Spec.CIDRs(), m.Spec.VIPCIDRs()), m.Name)...)
 		}
 	}
 	return all
@@ -227,6 +242,10 @@ func (in *joinInput) warnings(a Admission) []string {
 	warn := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
 	serviceIPs := in.options.Endpoints == "service_ip"
 	switch {
+	case in.options.Endpoints == "load_balancer":
+		if len(in.balancers) == 0 {
+			warn("no load balancer CIDRs: other members will accept no address of this cluster; join again with --load-balancer-cidr")
+		}
 	case serviceIPs && len(in.services) == 0:
 		warn("no service CIDRs found: other members will accept no address of this cluster; join again with --service-cidr")
 	case !serviceIPs && len(in.pods) == 0:
@@ -254,6 +273,7 @@ func (in *joinInput) networkStates() []networks.Declared {
 	return slices.Concat(
 		statesOf("Pods", in.pods, in.found.Pods, flagIfGiven(in.options.PodCIDRs, "--pod-cidr")),
 		statesOf("Services", in.services, in.found.Services, flagIfGiven(in.options.ServiceCIDRs, "--service-cidr")),
+		statesOf("load balancers", in.balancers, nil, flagIfGiven(in.options.LoadBalancerCIDRs, "--load-balancer-cidr")),
 	)
 }
 

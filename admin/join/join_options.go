@@ -26,6 +26,9 @@ const (
 	VIPNone = "none" // give up the VIP CIDRs
 )
 
+// EndpointKinds are the values of [Options].Endpoints.
+var EndpointKinds = []string{"pod_ip", "service_ip", "load_balancer"}
+
 // Options are the options of [Join]. Start from [Defaults].
 type Options struct {
 	write.Options
@@ -37,11 +40,12 @@ type Options struct {
 	Region     string // the ClusterProperty region.topology.k8s.io of the cluster, or [RegionAuto]; "" leaves it as it is
 
 	PodCIDRs, ServiceCIDRs []string // at most 64 each; if empty, those found in the cluster
+	LoadBalancerCIDRs      []string // at most 64; if empty, those declared before
 	// one network of each IP family, separated by a comma, [VIPAuto] or [VIPNone]; "" keeps those of the member
 	VIPCIDR string
 	// networks that contain the VIP CIDRs of all members, in the same form; "" are those of the clusterset, or the default
 	VIPPool      string
-	Endpoints    string // "pod_ip" or "service_ip": which of the networks the cluster exports addresses of
+	Endpoints    string // one of [EndpointKinds]: which of the networks the cluster exports addresses of
 	AllowOverlap bool   // the networks may overlap with those of other members
 
 	BrokerServer     string        // URL by which the member reaches the broker; "" is that of the broker configuration
@@ -77,6 +81,7 @@ type Result struct {
 	Namespace         string              `json:"namespace"` // on the broker
 	PodCIDRs          []string            `json:"podCIDRs,omitempty"`
 	ServiceCIDRs      []string            `json:"serviceCIDRs,omitempty"`
+	LoadBalancerCIDRs []string            `json:"loadBalancerCIDRs,omitempty"`
 	VIPCIDR           string              `json:"vipCIDR,omitempty"`
 	SecondVIPCIDR     string              `json:"secondVIPCIDR,omitempty"`    // of the other IP family
 	VIP               string              `json:"vip,omitempty"`              // the option of the controller

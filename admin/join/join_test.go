@@ -285,10 +285,11 @@ func TestClusterSetName(t *testing.T) {
 func TestOverlap(t *testing.T) {
 	west := v1alpha1.Member{ObjectMeta: metav1.ObjectMeta{Name: "west"}, Spec: v1alpha1.MemberSpec{
 		PodCIDRs: []string{"10.2.0.0/16", "not a network"}, ServiceCIDRs: []string{"10.96.0.0/16"},
+		LoadBalancerCIDRs: []string{"192.0.2.0/24"},
 	}}
 	for _, tt := range []struct {
-		name, pods, services, endpoints string
-		want                            string
+		name, pods, services, balancers, endpoints string
+		want                                       string
 	}{
 		{name: "none", pods: "10.1.0.0/16", services: "10.97.0.0/16"},
 		{name: "services of clusters that export Pods", pods: "10.1.0.0/16", services: "10.96.0.0/16"},
@@ -298,11 +299,17 @@ func TestOverlap(t *testing.T) {
 		{name: "pods", pods: "10.1.0.0/16 10.2.7.0/24", want: `pod CIDR 10.2.7.0/24 overlaps with 10.2.0.0/16 of member "west"`},
 		{name: "pods of a cluster that does not export them", pods: "10.2.0.0/16", services: "10.97.0.0/16",
 			endpoints: "service_ip"},
+		{name: "all networks of clusters that export load balancers", pods: "10.2.0.0/16", services: "10.96.0.0/16",
+			balancers: "192.0.2.0/24", endpoints: "load_balancer"},
+		{name: "load balancers and its pods", balancers: "10.2.0.0/24", endpoints: "load_balancer",
+			want: `load balancer CIDR 10.2.0.0/24 overlaps with 10.2.0.0/16 of member "west"`},
+		{name: "pods and its load balancers", pods: "192.0.0.0/16", endpoints: "load_balancer",
+			want: `pod CIDR 192.0.0.0/16 overlaps with 192.0.2.0/24 of member "west"`},
 		{name: "pods and its services", pods: "10.96.7.0/24", want: `pod CIDR 10.96.7.0/24 overlaps with 10.96.0.0/16 of member "west"`},
 		{name: "services and its pods", services: "10.2.0.0/16", want: `service CIDR 10.2.0.0/16 overlaps with 10.2.0.0/16 of member "west"`},
 	} {
 		in := joinInput{options: Options{Endpoints: tt.endpoints}, members: []v1alpha1.Member{west}}
-		in.pods, in.services = prefixes(t, tt.pods), prefixes(t, tt.services)
+		in.pods, in.services, in.balancers = prefixes(t, tt.pods), prefixes(t, tt.services), prefixes(t, tt.balancers)
 		if got := in.overlapping("east"); got != tt.want {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
 		}

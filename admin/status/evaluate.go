@@ -183,7 +183,7 @@ func (e evaluation) evaluateUndeclared(exports []string) {
 		text += fmt.Sprintf(" and %d more", more)
 	}
 	e.Problem("endpoints of %s have addresses in none of the networks that this cluster declared, and are not exported: "+
-		"see the condition Ready of the ServiceExports, and join again with all networks in --pod-cidr", text)
+		"see the condition Ready of the ServiceExports, and join again with all networks in --pod-cidr or --load-balancer-cidr", text)
 }
 
 // evaluateOutside: Pods with undeclared addresses are a problem, since other members lack their endpoints. A network

@@ -119,21 +119,22 @@ type BrokerState struct {
 
 // MemberState is what the broker shows about one member.
 type MemberState struct {
-	ClusterID     string     `json:"clusterID"`
-	Namespace     string     `json:"namespace"`
-	Version       string     `json:"version,omitempty"`
-	Heartbeat     *time.Time `json:"heartbeat,omitempty"`
-	HeartbeatAge  string     `json:"heartbeatAge,omitempty"` // our clock minus the member's clock
-	Expired       bool       `json:"expired"`                // the heartbeat is older than the TTL, or there is no heartbeat
-	Services      int        `json:"services"`
-	PodCIDRs      []string   `json:"podCIDRs,omitempty"`
-	ServiceCIDRs  []string   `json:"serviceCIDRs,omitempty"`
-	VIPCIDR       string     `json:"vipCIDR,omitempty"`
-	SecondVIPCIDR string     `json:"secondVIPCIDR,omitempty"` // of the other IP family
-	VIP           string     `json:"vip,omitempty"`           // the option of its controller, if it says so
-	Merge         string     `json:"merge,omitempty"`         // likewise
-	KubeSystemUID string     `json:"kubeSystemUID"`
-	This          bool       `json:"this,omitempty"` // the cluster that was read
+	ClusterID         string     `json:"clusterID"`
+	Namespace         string     `json:"namespace"`
+	Version           string     `json:"version,omitempty"`
+	Heartbeat         *time.Time `json:"heartbeat,omitempty"`
+	HeartbeatAge      string     `json:"heartbeatAge,omitempty"` // our clock minus the member's clock
+	Expired           bool       `json:"expired"`                // the heartbeat is older than the TTL, or there is no heartbeat
+	Services          int        `json:"services"`
+	PodCIDRs          []string   `json:"podCIDRs,omitempty"`
+	ServiceCIDRs      []string   `json:"serviceCIDRs,omitempty"`
+	LoadBalancerCIDRs []string   `json:"loadBalancerCIDRs,omitempty"`
+	VIPCIDR           string     `json:"vipCIDR,omitempty"`
+	SecondVIPCIDR     string     `json:"secondVIPCIDR,omitempty"` // of the other IP family
+	VIP               string     `json:"vip,omitempty"`           // the option of its controller, if it says so
+	Merge             string     `json:"merge,omitempty"`         // likewise
+	KubeSystemUID     string     `json:"kubeSystemUID"`
+	This              bool       `json:"this,omitempty"` // the cluster that was read
 }
 
 // VIPCIDRs returns the VIP CIDRs of the member, separated by a comma.

@@ -419,7 +419,8 @@ func (s *collector) addSettings(set read.Set) {
 func (s *collector) readHeartbeat(ctx context.Context, c *read.Cluster, m *v1alpha1.Member) (MemberState, error) {
 	state := MemberState{
 		ClusterID: m.Name, Namespace: m.Spec.Namespace, Version: m.Status.Version,
-		PodCIDRs: m.Spec.PodCIDRs, ServiceCIDRs: m.Spec.ServiceCIDRs, VIPCIDR: m.Spec.VIPCIDR,
+		PodCIDRs: m.Spec.PodCIDRs, ServiceCIDRs: m.Spec.ServiceCIDRs,
+		LoadBalancerCIDRs: m.Spec.LoadBalancerCIDRs, VIPCIDR: m.Spec.VIPCIDR,
 		SecondVIPCIDR: m.Spec.SecondVIPCIDR, VIP: m.Status.VIP, Merge: m.Status.Merge, KubeSystemUID: m.Spec.KubeSystemUID,
 		This: s.isThis(m), Expired: true,
 	}

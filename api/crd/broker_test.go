@@ -358,7 +358,8 @@ func newMember(id string) *v1alpha1.Member {
 		Spec: v1alpha1.MemberSpec{
 			KubeSystemUID: kubeSystem, Namespace: broker.NamespaceName(strings.Repeat("p", 50), id),
 			PodCIDRs: []string{"10.1.0.0/16", "fd00:10:1::/48"}, ServiceCIDRs: []string{"10.96.0.0/16"},
-			VIPCIDR: "243.0.0.0/16", SecondVIPCIDR: "fd00:243::/112",
+			LoadBalancerCIDRs: []string{"192.0.2.0/24"},
+			VIPCIDR:           "243.0.0.0/16", SecondVIPCIDR: "fd00:243::/112",
 		},
 	}
 }
@@ -425,6 +426,7 @@ var badMembers = []struct {
 			m.Spec.PodCIDRs = append(m.Spec.PodCIDRs, fmt.Sprintf("10.%d.0.0/16", i))
 		}
 	}},
+	{"load balancer CIDR", "spec.loadBalancerCIDRs", func(m *v1alpha1.Member) { m.Spec.LoadBalancerCIDRs[0] = "192.0.2.1/24" }},
 	{"service CIDR", "spec.serviceCIDRs", func(m *v1alpha1.Member) { m.Spec.ServiceCIDRs[0] = "10.96.0.0/33" }},
 	{"VIP CIDR", "spec.vipCIDR", func(m *v1alpha1.Member) { m.Spec.VIPCIDR = "243.0.0.1/16" }},
 	{"second VIP CIDR", "spec.secondVIPCIDR", func(m *v1alpha1.Member) { m.Spec.SecondVIPCIDR = "fd00:243::1/112" }},

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -79,6 +80,7 @@ func joinFlags(c *cobra.Command, o *join.Options) {
 	f.StringVar(&o.Namespace, "controller-namespace", o.Namespace, "`NAMESPACE` of the controller in the cluster")
 	f.StringArrayVar(&o.PodCIDRs, "pod-cidr", nil, "`CIDR` of Pods, repeatable; default: those found in the cluster, and those declared before")
 	f.StringArrayVar(&o.ServiceCIDRs, "service-cidr", nil, "`CIDR` of Services, repeatable; default: those found in the cluster, and those declared before")
+	f.StringArrayVar(&o.LoadBalancerCIDRs, "load-balancer-cidr", nil, "`CIDR` of addresses of load balancers, repeatable; default: those declared before")
 	f.BoolVar(
 		&o.AllowOverlap, "allow-overlap", false,
 		"allow that exported addresses are in networks of other members, which will not import them")
@@ -86,7 +88,7 @@ func joinFlags(c *cobra.Command, o *join.Options) {
 	f.StringVar(&o.VIPPool, "vip-cidr-pool", "", "`CIDR[,CIDR]` that contain the --vip-cidr of all members; default: those of the clusterset, or "+merge.DefaultVIPNetworks.String())
 	f.StringVar(&o.Values.VIP, "vip", "derived", "vip `MODE` of the controller: derived, cidr or none; cidr implies --vip-cidr auto; "+
 		"default: the one given before, cidr if the cluster has a VIP CIDR, the one of the clusterset, or derived")
-	f.StringVar(&o.Values.Endpoints, "endpoints", "pod_ip", "`KIND` of exported addresses: pod_ip or service_ip; default: the one given before, or pod_ip")
+	f.StringVar(&o.Values.Endpoints, "endpoints", "pod_ip", "`KIND` of exported addresses: pod_ip, service_ip or load_balancer; default: the one given before, or pod_ip")
 	for _, name := range []string{"vip", "endpoints"} {
 		f.Lookup(name).DefValue = "" // the text has it
 	}
@@ -104,7 +106,7 @@ func joinFlags(c *cobra.Command, o *join.Options) {
 	f.BoolVar(&o.ReplaceBroker, "replace-broker", false,
 		"join although the cluster joined another broker before, which this broker replaces")
 	completeWords(c, "vip", "derived", "cidr", "none")
-	completeWords(c, "endpoints", "pod_ip", "service_ip")
+	completeWords(c, "endpoints", join.EndpointKinds...)
 	completeWords(c, "vip-cidr", join.VIPAuto, join.VIPNone)
 	completeWords(c, "region", join.RegionAuto)
 	completeWords(c, "cluster-id", join.ByKubeSystem)
@@ -174,8 +176,8 @@ func checkJoin(o *join.Options) error {
 		return fmt.Errorf("--vip=%s: want derived, cidr or none", vip)
 	case vip == "cidr" && o.VIPCIDR == join.VIPNone:
 		return fmt.Errorf("--vip=cidr and --vip-cidr=%s: want only one of them", o.VIPCIDR)
-	case o.Endpoints != "pod_ip" && o.Endpoints != "service_ip":
-		return fmt.Errorf("--endpoints=%s: want pod_ip or service_ip", o.Endpoints)
+	case !slices.Contains(join.EndpointKinds, o.Endpoints):
+		return fmt.Errorf("--endpoints=%s: want %s", o.Endpoints, strings.Join(join.EndpointKinds, ", "))
 	case o.Quota.Exports < 0 || o.Quota.Slices < 0 || o.Quota.Leases < 0:
 		return fmt.Errorf("quota of %d exports, %d slices, %d leases: want at least 1 of each, or 0 to leave it as it is",
 			o.Quota.Exports, o.Quota.Slices, o.Quota.Leases)

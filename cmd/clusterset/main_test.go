@@ -111,7 +111,7 @@ func TestUsage(t *testing.T) {
 		{"vip", "join --vip=some", "error: --vip=some: want derived, cidr or none"},
 		{"vip without a CIDR", "join --vip cidr --vip-cidr none",
 			"error: --vip=cidr and --vip-cidr=none: want only one of them"},
-		{"endpoints", "join --endpoints=node_ip", "error: --endpoints=node_ip: want pod_ip or service_ip"},
+		{"endpoints", "join --endpoints=node_ip", "error: --endpoints=node_ip: want pod_ip, service_ip, load_balancer"},
 		{"life", "join --credential-life=1m", `error: invalid argument "1m" for "--credential-life" flag: want a duration from 10m0s to 87600h0m0s`},
 		{"quota", "join --quota-leases=-1", "-1 leases: want at least 1 of each"},
 		{"nothing to export", "export", "error: export: no arguments: want SERVICE, the name of one or more Services"},

@@ -105,7 +105,7 @@ func controllerText(c *status.ClusterState, now time.Time) string {
 func printMembers(w io.Writer, members []status.MemberState, wide bool) {
 	fmt.Fprint(w, "MEMBER\tHEARTBEAT\tSERVICES\tVERSION")
 	if wide {
-		fmt.Fprint(w, "\tNAMESPACE\tPOD CIDRS\tSERVICE CIDRS\tVIP CIDR")
+		fmt.Fprint(w, "\tNAMESPACE\tPOD CIDRS\tSERVICE CIDRS\tLOAD BALANCER CIDRS\tVIP CIDR")
 	}
 	fmt.Fprintln(w)
 	for i := range members {
@@ -122,7 +122,8 @@ func printMembers(w io.Writer, members []status.MemberState, wide bool) {
 		}
 		fmt.Fprintf(w, "%s\t%s\t%d\t%s", name, heartbeat, m.Services, cmp.Or(m.Version, "-"))
 		if wide {
-			fmt.Fprintf(w, "\t%s\t%s\t%s\t%s", m.Namespace, joinedList(m.PodCIDRs), joinedList(m.ServiceCIDRs), cmp.Or(m.VIPCIDRs(), "-"))
+			fmt.Fprintf(w, "\t%s\t%s\t%s\t%s\t%s", m.Namespace, joinedList(m.PodCIDRs), joinedList(m.ServiceCIDRs),
+				joinedList(m.LoadBalancerCIDRs), cmp.Or(m.VIPCIDRs(), "-"))
 		}
 		fmt.Fprintln(w)
 	}

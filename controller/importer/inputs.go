@@ -87,7 +87,10 @@ func (r reader) read(svc types.NamespacedName, own ownExport) inputs {
 		in.options.VIPs.Has = merge.AddressesOf(in.imported, r.options.VIPNetworks)
 	}
 	r.completeVIPs(svc, &in.options.VIPs)
-	in.options.Reserved = slices.Concat(networksOf(self), r.member.ServiceCIDRs())
+	in.options.Reserved = r.member.ServiceCIDRs()
+	if self != nil {
+		in.options.Reserved = slices.Concat(self.OwnNetworks(), in.options.Reserved)
+	}
 	in.notes = notesOf(in.imported)
 	in.entries = r.entries(in)
 	in.records = r.broker.Replace(in.broker.Records, own.Record)

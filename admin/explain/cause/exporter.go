@@ -199,10 +199,10 @@ func ownMember(in *Input) *v1alpha1.Member {
 	return nil
 }
 
-// ownNetworks returns the networks that this cluster declared.
+// ownNetworks returns the networks of Pods and Services that this cluster declared.
 func ownNetworks(in *Input) []netip.Prefix {
 	if m := ownMember(in); m != nil {
-		return m.Networks()
+		return m.OwnNetworks()
 	}
 	return nil
 }

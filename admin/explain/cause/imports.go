@@ -167,7 +167,7 @@ func brokerFault(w *walk, e *exporter) (reason.Code, string) {
 	case len(e.there.undeclared) > 0:
 		return reason.EndpointsUndeclared, fmt.Sprintf("%s in none of the networks [%s] of %s",
 			shortList(e.there.undeclared),
-			strings.Join(append(e.member.Spec.PodCIDRs, e.member.Spec.ServiceCIDRs...), " "), e.id)
+			strings.Join(e.member.Spec.CIDRs(), " "), e.id)
 	case len(e.there.overlap) > 0:
 		return reason.EndpointsOverlap, fmt.Sprintf("%s in a network of this cluster", shortList(e.there.overlap))
 	case e.there.all == 0:

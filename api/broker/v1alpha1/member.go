@@ -73,6 +73,15 @@ type MemberSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.all(c, isCIDR(c) && cidr(c) == cidr(c).masked())",message="want networks such as 10.0.0.0/16, without bits of a host"
 	ServiceCIDRs []string `json:"serviceCIDRs,omitempty"`
 
+	// LoadBalancerCIDRs are where the addresses of the member's load balancers lie, at most 64.
+	//
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=43
+	// +kubebuilder:validation:XValidation:rule="self.all(c, isCIDR(c) && cidr(c) == cidr(c).masked())",message="want networks such as 10.0.0.0/16, without bits of a host"
+	LoadBalancerCIDRs []string `json:"loadBalancerCIDRs,omitempty"`
+
 	// VIPCIDR is what the member allocates clusterset IPs from; it allocates none without it. Of two members whose
 	// networks overlap, the one that was created later has none.
 	//

@@ -7,11 +7,24 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker"
 )
 
-// Networks returns the networks that the member declared at its join, for Pods and for Services: it is never nil. Only
-// addresses in them are exported and imported (docs/spec/controller.md 9.3).
-func (m *Member) Networks() []netip.Prefix {
+// CIDRs returns the networks that the member declared at its join, for Pods, Services and load balancers.
+func (s *MemberSpec) CIDRs() []string {
+	return slices.Concat(s.PodCIDRs, s.ServiceCIDRs, s.LoadBalancerCIDRs)
+}
+
+// Networks returns the networks that the member declared: it is never nil. Only addresses in them are exported and
+// imported (docs/spec/controller.md 9.3).
+func (m *Member) Networks() []netip.Prefix { return validPrefixes(m.Spec.CIDRs()) }
+
+// OwnNetworks returns the networks of Pods and Services: the member imports no address in them from others. Load
+// balancers of several members may share a network.
+func (m *Member) OwnNetworks() []netip.Prefix {
+	return validPrefixes(slices.Concat(m.Spec.PodCIDRs, m.Spec.ServiceCIDRs))
+}
+
+func validPrefixes(texts []string) []netip.Prefix {
 	networks := []netip.Prefix{}
-	for _, text := range slices.Concat(m.Spec.PodCIDRs, m.Spec.ServiceCIDRs) {
+	for _, text := range texts {
 		if p, err := broker.ParsePrefix(text); err == nil {
 			networks = append(networks, p)
 		}

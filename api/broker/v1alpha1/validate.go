@@ -213,16 +213,16 @@ func (m *Member) Validate() error {
 		return fmt.Errorf("member %.80q: want a cluster id, one RFC 1123 label, or two joined by one dot", m.Name)
 	case !isUID(m.Spec.KubeSystemUID):
 		return fmt.Errorf("kube-system UID %.80q: want a lower-case UUID", m.Spec.KubeSystemUID)
-	case len(m.Spec.PodCIDRs) > broker.MaxCIDRs || len(m.Spec.ServiceCIDRs) > broker.MaxCIDRs:
-		return fmt.Errorf("%d pod CIDRs and %d service CIDRs: want at most %d of each",
-			len(m.Spec.PodCIDRs), len(m.Spec.ServiceCIDRs), broker.MaxCIDRs)
+	case max(len(m.Spec.PodCIDRs), len(m.Spec.ServiceCIDRs), len(m.Spec.LoadBalancerCIDRs)) > broker.MaxCIDRs:
+		return fmt.Errorf("%d pod CIDRs, %d service CIDRs and %d load balancer CIDRs: want at most %d of each",
+			len(m.Spec.PodCIDRs), len(m.Spec.ServiceCIDRs), len(m.Spec.LoadBalancerCIDRs), broker.MaxCIDRs)
 	}
 	hash := broker.NamespaceName("", m.Name)
 	prefix, ok := strings.CutSuffix(m.Spec.Namespace, hash)
 	if !ok || !broker.IsLabel(m.Spec.Namespace) || broker.NamespaceName(prefix, m.Name) != m.Spec.Namespace {
 		return fmt.Errorf("namespace %.80q: want a prefix of 1 to 40 octets and %s", m.Spec.Namespace, hash)
 	}
-	for _, c := range slices.Concat(m.Spec.PodCIDRs, m.Spec.ServiceCIDRs, m.Spec.VIPCIDRs()) {
+	for _, c := range slices.Concat(m.Spec.CIDRs(), m.Spec.VIPCIDRs()) {
 		if _, err := broker.ParsePrefix(c); err != nil {
 			return err
 		}
