@@ -174,16 +174,30 @@ func (n *Node) isSilent(pod netip.Addr) bool {
 // Relay makes what listens at the address on the host, by TCP, reachable at the same address in the node. The address
 // is one of loopback.
 func (n *Node) Relay(address string) error {
+	return n.relay(address, func() (net.Conn, error) { return net.Dial("tcp", address) })
+}
+
+// Forward makes what another node reaches at the address, by TCP, reachable at the same address in this one, which need
+// have no route to the other.
+func (n *Node) Forward(ctx context.Context, address netip.AddrPort, to *Node) error {
+	// "nodad": usable at once.
+	if err := n.ns.ip(ctx, fmt.Sprintf("address add %s dev lo nodad", address.Addr())); err != nil {
+		return err
+	}
+	return n.relay(address.String(), func() (net.Conn, error) { return to.Dial(ctx, "tcp", address.String()) })
+}
+
+func (n *Node) relay(address string, dial func() (net.Conn, error)) error {
 	return n.Listen(address, func(conn net.Conn) {
-		host, err := net.Dial("tcp", address)
+		behind, err := dial()
 		if err != nil {
 			return // The client sees that the connection ends.
 		}
-		defer n.forget(host)
-		if !n.remember(host) {
+		defer n.forget(behind)
+		if !n.remember(behind) {
 			return
 		}
-		join(conn, host)
+		join(conn, behind)
 	})
 }
 

@@ -42,7 +42,7 @@ type Clusterset struct {
 }
 
 // A Member is a cluster. Its Services have addresses in 10.1N.0.0/16 and fd00:1N::/108, its Pods in 10.2N.0.0/16 and
-// fd00:2N::/64, where N counts the members from 1.
+// fd00:2N::/64, where N counts the members from 1, or is 1 with SameNetworks.
 type Member struct {
 	*controlplane.ControlPlane
 	ID    string
@@ -57,6 +57,8 @@ type Options struct {
 	IDs []string // cluster ids of the members; 9 at most
 	// Broker and Member are the options of the control planes. Start sets ServiceCIDR of Member.
 	Broker, Member controlplane.Options
+	// SameNetworks gives all members the networks of the first.
+	SameNetworks bool
 	// Bare leaves out join.Init, for tests that prepare the broker by the command.
 	Bare bool
 	// Manifests are what each member has before it joins: its namespace and rights. Those that are shipped, if nil.
@@ -83,8 +85,12 @@ func Start(ctx context.Context, o Options) (_ *Clusterset, err error) {
 	c.Members = make([]*Member, len(o.IDs))
 	var g errgroup.Group
 	for i, id := range o.IDs {
+		n := i + 1
+		if o.SameNetworks {
+			n = 1
+		}
 		g.Go(func() (err error) {
-			c.Members[i], err = c.start(ctx, id, i+1, o)
+			c.Members[i], err = c.start(ctx, id, n, o)
 			return err
 		})
 	}

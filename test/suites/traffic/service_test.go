@@ -62,13 +62,7 @@ func (m *member) unexport(t *testing.T, name string) {
 // exported waits until the export has reached the broker.
 func (m *member) exported(t *testing.T, name string) {
 	t.Helper()
-	until.OK(t, fmt.Sprintf("export of %s in %s", name, m.ID), func(context.Context) error {
-		exp, err := m.ServiceExport(t.Context(), namespace, name)
-		if err != nil {
-			return err
-		}
-		return testclusterset.Condition(exp.Status.Conditions, "Ready=True/Exported")
-	})
+	m.awaitReady(t, name, "Ready=True/Exported")
 }
 
 // slicesOf returns the slices with this label.
