@@ -20,7 +20,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -320,41 +319,6 @@ func (x *exporter) ports() []v1alpha1.ServicePort {
 		})
 	}
 	return ports
-}
-
-// families returns those of the Service. An API server without IPv6DualStack leaves them out; they then follow from the
-// cluster IP.
-func (x *exporter) families() []corev1.IPFamily {
-	if families := slices.Clone(x.service.Spec.IPFamilies); len(families) > 0 {
-		first := families[0]
-		if families = slices.DeleteFunc(families, x.lacks); len(families) == 0 {
-			families = append(families, first) // a record has a family
-		}
-		return families
-	}
-	var families []corev1.IPFamily
-	for _, addr := range x.clusterIPs() {
-		families = append(families, broker.FamilyOf(addr))
-	}
-	if len(families) == 0 {
-		return []corev1.IPFamily{corev1.IPv4Protocol}
-	}
-	return families
-}
-
-// lacks reports whether the export lacks a family of the Service. A load balancer may have addresses of one family. The
-// API server gives both to a headless Service without selector, also in a cluster that has one.
-func (x *exporter) lacks(f corev1.IPFamily) bool {
-	addrs := x.balancers()
-	switch {
-	case x.o.Endpoints == LoadBalancer:
-		return len(addrs) > 0 && !slices.ContainsFunc(addrs, func(a netip.Addr) bool { return broker.FamilyOf(a) == f })
-	case !x.headless() || len(x.service.Spec.Selector) > 0:
-		return false
-	}
-	return !slices.ContainsFunc(x.sources, func(s *discoveryv1.EndpointSlice) bool {
-		return string(s.AddressType) == string(f) && len(s.Endpoints) > 0
-	})
 }
 
 // vip returns the clusterset IP setting of the record: the annotation of the export overrides the flag of the cluster

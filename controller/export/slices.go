@@ -2,7 +2,6 @@ package export
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -116,31 +115,6 @@ func (x *exporter) atOwnPorts(addrs []netip.Addr) (all []*discoveryv1.EndpointSl
 	}
 	slices.SortFunc(all, func(a, b *discoveryv1.EndpointSlice) int { return cmp.Compare(a.Name, b.Name) })
 	return all
-}
-
-// balancers returns the addresses of the load balancer of the Service, sorted.
-func (x *exporter) balancers() (addrs []netip.Addr) {
-	for _, in := range x.service.Status.LoadBalancer.Ingress {
-		if addr, err := broker.ParseAddress(in.IP); err == nil {
-			addrs = append(addrs, addr)
-		}
-	}
-	slices.SortFunc(addrs, netip.Addr.Compare)
-	return slices.Compact(addrs)
-}
-
-// withoutAddress returns why a load balancer has no address to export: for good, or until it gets one.
-func (x *exporter) withoutAddress() (failed, waits string) {
-	if len(x.balancers()) > 0 {
-		return "", ""
-	}
-	for _, in := range x.service.Status.LoadBalancer.Ingress {
-		if in.Hostname != "" {
-			return fmt.Sprintf("The load balancer of the Service has the host name %.80q and no address: want one with an IP.",
-				in.Hostname), ""
-		}
-	}
-	return "", "The load balancer of the Service has no address yet."
 }
 
 // trim returns a copy for the broker: other clusters have no use for node names, and a pod that moves to another node
