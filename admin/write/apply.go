@@ -47,6 +47,7 @@ func (c *Writer) reportDiff(o *unstructured.Unstructured, action Action, note, d
 	c.Options.Report(Step{
 		Cluster: c.Role, Action: action, Group: kind.Group, Kind: kind.Kind,
 		Namespace: o.GetNamespace(), Name: cmp.Or(o.GetName(), "*"), Note: note, Diff: diff,
+		Content: o,
 	})
 }
 

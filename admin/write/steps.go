@@ -9,6 +9,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/clusterset-dns/clusterset/admin/read"
@@ -53,6 +54,8 @@ type Step struct {
 	Name      string    `json:"name"`           // "*" for all objects in the namespace
 	Note      string    `json:"note,omitempty"` // details, in a few words
 	Diff      string    `json:"diff,omitempty"` // what changes, as a unified diff, with [Options].Diff
+
+	Content *unstructured.Unstructured `json:"-"` // the object; as it should be, if it was applied
 }
 
 // Object names the object as kubectl does: "role.rbac.authorization.k8s.io/member".

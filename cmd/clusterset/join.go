@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/clusterset-dns/clusterset/admin/join"
+	"github.com/clusterset-dns/clusterset/admin/read"
 	"github.com/clusterset-dns/clusterset/admin/write"
 	"github.com/clusterset-dns/clusterset/controller"
 	"github.com/clusterset-dns/clusterset/controller/merge"
@@ -26,8 +28,10 @@ kubectl have installed stay as they are.
 Before it writes, join prints the networks of Pods and Services and where it found them, and how many running Pods have
 other addresses.
 
-If the cluster cannot join, for example because another cluster has its id, the command fails before it writes anything.
-On a member it applies changed flags and keeps the other choices.
+If the cluster cannot join, the command fails before it writes anything. On a member it applies changed flags and keeps
+the other choices.
+
+With --dry-run -o yaml it prints the objects of the cluster without credential and wiring, for Git.
 
 Exit codes: 0, the cluster is a member; 1, the command failed, maybe after it had made the cluster a member: run it
 again; 2, it is a member, and something is left to do by hand for its DNS server.`,
@@ -192,6 +196,10 @@ func finishJoin(out *output, result *join.Result, o *join.Options) error {
 	if result.DNS != nil {
 		result.Warnings = append(result.Warnings, result.DNS.Warnings...)
 	}
+	if out.dry != "none" && out.format == "yaml" {
+		out.warn(result.Warnings)
+		return printObjects(out.Out, out.steps)
+	}
 	if err := out.finish(result, result.Warnings, afterJoin(result, o)); err != nil || result.DNS == nil {
 		return err
 	}
@@ -231,4 +239,22 @@ func afterJoin(j *join.Result, o *join.Options) string {
   2. clusterset dns apply
   3. clusterset export SERVICE -n NAMESPACE
   4. clusterset status`, o.Namespace, options)
+}
+
+// printObjects prints the objects of a member that a join applies. A step with a note is about something else: what
+// others have installed, or an edit of the cluster's DNS server.
+func printObjects(w io.Writer, steps []write.Step) error {
+	for _, s := range steps {
+		if s.Cluster != read.RoleMember || s.Action == write.Deleted || s.Note != "" ||
+			s.Kind == "Secret" || s.Kind == "Lease" {
+			continue
+		}
+		if _, err := fmt.Fprintln(w, "---"); err != nil {
+			return err
+		}
+		if err := printAs(w, "yaml", s.Content); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -364,6 +364,13 @@ func TestCommands(t *testing.T) {
 		"broker", "init", broker)
 	want(t, exitOK, []string{"broker: member.broker.clusterset-dns.io/east created (server dry run)"},
 		"join", broker, member, "--cluster-id=east", "--components=none", "--dry-run=server")
+	printed := want(t, exitOK, nil, "join", broker, member, "--cluster-id=east", "--components=controller,dns", "--image=a",
+		"--dry-run", "-o", "yaml")
+	list := ""
+	for _, o := range read.Parse([]byte(printed)) {
+		list += o.GetKind() + " " + o.GetNamespace() + "/" + o.GetName() + "\n"
+	}
+	golden(t, "join.objects", list)
 	want(t, exitOK, []string{"warning: no pod CIDRs found", "warning: the broker has a loopback address",
 		"east is a member of clusterset fleet"},
 		"join", broker, member, "--cluster-id=east", "--components=none", "--clusterset=fleet")
