@@ -205,8 +205,8 @@ func (r Result) Silences() map[string]Silence { return r.silent }
 // Next returns the result that follows r, and the members that may fall silent or return. The caller verifies these on
 // the broker.
 //
-// Every member has its silent age after the start, after our own heartbeats are back, and after a pause of the evaluation,
-// as when this process or its machine was suspended.
+// Every member has its silent age after the start, after our own heartbeats are back, and after a pause of the
+// evaluation, as when this process or its machine was suspended.
 func (r Result) Next(in Inputs) (next Result, silent, back []Member) {
 	if in.TTL <= 0 {
 		return Result{}, nil, nil

@@ -19,7 +19,8 @@ var style string
 var source string
 
 var html = template.Must(template.New("page").Funcs(template.FuncMap{
-	"ago": ago, "count": count, "class": MemberState.class, "duration": duration, "join": join, "shown": partText, "stamp": stamp,
+	"ago": ago, "count": count, "class": MemberState.class, "duration": duration, "join": join, "shown": partText,
+	"stamp": stamp,
 }).Parse(strings.Replace(source, "STYLE", style, 1)))
 
 // Policy is the Content-Security-Policy of the page: its own style sheet, its own form, and nothing else.
