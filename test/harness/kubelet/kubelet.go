@@ -85,7 +85,12 @@ func (k *Kubelet) Run(ctx context.Context, namespace, name string, labels map[st
 	pod, err := pods.Create(ctx, &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},
 		Spec: corev1.PodSpec{NodeName: NodeName, Containers: []corev1.Container{{Name: "dns", Image: "none",
-			Ports: []corev1.ContainerPort{{Name: "dns", ContainerPort: 53}, {Name: "dns-tcp", ContainerPort: 53}}}}},
+			Ports: []corev1.ContainerPort{{Name: "dns", ContainerPort: 53}, {Name: "dns-tcp", ContainerPort: 53}},
+			SecurityContext: &corev1.SecurityContext{ // the standard "restricted", which some namespaces enforce
+				AllowPrivilegeEscalation: new(false), RunAsNonRoot: new(true),
+				Capabilities:   &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+				SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+			}}}},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		return err

@@ -20,6 +20,8 @@ var resources = map[string]schema.GroupVersionResource{
 	"namespaces":        {Version: "v1", Resource: "namespaces"},
 	"leases":            {Group: "coordination.k8s.io", Version: "v1", Resource: "leases"},
 	"secrets":           {Version: "v1", Resource: "secrets"},
+	"services":          {Version: "v1", Resource: "services"},
+	"configmaps":        {Version: "v1", Resource: "configmaps"},
 	"serviceimports":    {Group: "multicluster.x-k8s.io", Version: "v1beta1", Resource: "serviceimports"},
 	"serviceexports":    {Group: "multicluster.x-k8s.io", Version: "v1beta1", Resource: "serviceexports"},
 	"endpointslices":    {Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"},
@@ -216,7 +218,7 @@ func unstructuredImport(namespace, name, kind string, ips []string) *unstructure
 // success.
 func (w *env) answering(networks string, rcode int, extended ...uint16) string {
 	w.Helper()
-	handler := dns.HandlerFunc(func(out dns.ResponseWriter, q *dns.Msg) {
+	return w.serving(networks, func(out dns.ResponseWriter, q *dns.Msg) {
 		m := new(dns.Msg).SetRcode(q, rcode)
 		if rcode == dns.RcodeSuccess {
 			m.Answer = []dns.RR{&dns.A{Hdr: dns.RR_Header{Name: q.Question[0].Name, Rrtype: dns.TypeA, Class: dns.ClassINET,
@@ -228,6 +230,11 @@ func (w *env) answering(networks string, rcode int, extended ...uint16) string {
 		}
 		_ = out.WriteMsg(m)
 	})
+}
+
+// serving returns the address of a server with a handler.
+func (w *env) serving(networks string, handler dns.HandlerFunc) string {
+	w.Helper()
 	port, err := controlplane.ReservePort()
 	if err != nil {
 		w.Fatal(err)
