@@ -504,3 +504,26 @@ func TestServers(t *testing.T) {
 		}
 	}
 }
+
+// Not each answer to a question above the services is right.
+func TestServersAbove(t *testing.T) {
+	const zone = "clusterset.local"
+	for _, tt := range []struct {
+		name  string
+		reply Reply
+		want  reason.Code
+	}{
+		{zone, Reply{Zone: zone}, reason.Resolves},
+		{"ns.dns." + zone, Reply{Values: []string{"10.0.0.1"}}, reason.Resolves},
+		{zone, Reply{}, reason.DNSNotWired},
+		{zone, Reply{Zone: zone, Rcode: dns.RcodeNameError}, reason.DNSLacksName},
+		{"dns-version." + zone, Reply{Values: []string{"192.0.2.1"}}, reason.DNSOtherAnswer},
+	} {
+		in := input()
+		tt.reply.Asked = true
+		in.Name, in.Servers = tt.name, []Server{{Role: ClusterDNS, TCP: tt.reply}}
+		if v := Find(*in).Verdict; v.Code != tt.want {
+			t.Errorf("%s, reply %+v: verdict %+v, want %s", tt.name, tt.reply, v, tt.want)
+		}
+	}
+}

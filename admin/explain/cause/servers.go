@@ -166,7 +166,10 @@ func (r *Reply) Fault(zone string) (_ reason.Code, evidence string) {
 // answerFault compares a reply with what the objects say.
 func (w *walk) answerFault(r *Reply, word string) serverFault {
 	e := &w.expected
-	if !e.known || w.target.Service == "" {
+	switch {
+	case w.target.Service == "":
+		return w.faultAbove(r, word)
+	case !e.known:
 		return serverFault{}
 	}
 	switch {
@@ -182,6 +185,20 @@ func (w *walk) answerFault(r *Reply, word string) serverFault {
 		if !slices.Contains(e.values, v) {
 			return serverFault{code: reason.DNSOtherAnswer, evidence: v + ", want " + e.text(w.in.Type)}
 		}
+	}
+	return serverFault{}
+}
+
+// faultAbove returns the fault of a reply about a name above all services. Of these, only ns.dns has addresses.
+func (w *walk) faultAbove(r *Reply, word string) serverFault {
+	relative := strings.TrimSuffix(strings.ToLower(strings.TrimSuffix(w.in.Name, ".")), w.in.Zone)
+	switch {
+	case len(r.Values) == 0 && r.Zone != w.in.Zone:
+		return serverFault{code: reason.DNSNotWired, evidence: word + " without records, want the SOA record of the zone"}
+	case r.Rcode == dns.RcodeNameError && relative == "":
+		return serverFault{code: reason.DNSLacksName, evidence: word + " for the zone itself"}
+	case len(r.Values) > 0 && relative != "ns.dns." && (w.in.Type == dns.TypeA || w.in.Type == dns.TypeAAAA):
+		return serverFault{code: reason.DNSOtherAnswer, evidence: shortList(r.Values) + ", want no address"}
 	}
 	return serverFault{}
 }
