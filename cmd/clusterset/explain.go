@@ -200,7 +200,7 @@ func (e *explainCommand) print(r cause.Report) error {
 	switch {
 	case err != nil:
 		return err
-	case r.Verdict.Found():
+	case r.Verdict.Found() && !r.Verdict.Resolves:
 		return errProblems
 	case !r.Verdict.Known():
 		return errUnread

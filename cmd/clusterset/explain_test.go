@@ -22,6 +22,7 @@ func TestPrintReport(t *testing.T) {
 	}{
 		{"resolves", "", nil, "db.shop A\n\nresolves: S.\nWhat to do: R.\n\nok   name   E\n"},
 		{"import-missing", "", errProblems, "import-missing: S."},
+		{"dns-stale", "", nil, "The name has an answer nevertheless.\n"}, // a warning
 		{"not-readable", "", errUnread, "not-readable: S."},
 		{"api-unreachable", "json", errUnread, `"code": "api-unreachable"`},
 		{"resolves", "yaml", nil, "mark: ok\n"},
@@ -30,7 +31,7 @@ func TestPrintReport(t *testing.T) {
 		e := explainCommand{factory: &factory{IOStreams: streams}, format: tt.format}
 		err := e.print(cause.Report{
 			Name: "db.shop", Type: "A", Chain: []cause.Step{{Name: "name", Mark: cause.OK, Evidence: "E"}},
-			Verdict: cause.Verdict{Code: reason.Code(tt.code), Sentence: "S.", Remedy: "R."},
+			Verdict: cause.Verdict{Code: reason.Code(tt.code), Sentence: "S.", Remedy: "R.", Resolves: tt.code == "dns-stale"},
 		})
 		if !errors.Is(err, tt.want) || !strings.Contains(out.String(), tt.text) {
 			t.Errorf("%s as %q: error %v, want %v; output:\n%s\nwant %q", tt.code, tt.format, err, tt.want, out, tt.text)

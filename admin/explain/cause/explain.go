@@ -25,14 +25,15 @@ type Verdict struct {
 	Sentence string      `json:"sentence"`
 	Remedy   string      `json:"remedy"`
 	Resolves bool        `json:"resolves"` // the name has an answer in spite of the cause, as far as that could be seen
+	partly   bool        // a warning, and not all was read and asked
 }
 
-// Found reports whether something is wrong.
-func (v Verdict) Found() bool { return v.Code != reason.Resolves && v.Known() }
+// Found reports whether a cause was found, if only for a warning.
+func (v Verdict) Found() bool { return v.Code != reason.Resolves && (v.partly || v.Known()) }
 
 // Known reports whether all was read that the verdict rests on.
 func (v Verdict) Known() bool {
-	return v.Code != reason.NotReadable && v.Code != reason.ObjectsOK && v.Code != reason.APIUnreachable &&
+	return !v.partly && v.Code != reason.NotReadable && v.Code != reason.ObjectsOK && v.Code != reason.APIUnreachable &&
 		v.Code != reason.APIRejectsUser
 }
 
@@ -84,6 +85,7 @@ func (w *walk) verdict() Verdict {
 	case at >= 0:
 		v := verdictOf(w.steps[at].Code, w.steps[at].Evidence)
 		v.Resolves = answered || !w.asked() && w.first(Wrong) < 0 && w.hasAnswer()
+		v.partly = v.Resolves && (unread >= 0 || !answered)
 		return v
 	case unread >= 0:
 		v := verdictOf(reason.NotReadable, w.steps[unread].Evidence)

@@ -527,3 +527,24 @@ func TestServersAbove(t *testing.T) {
 		}
 	}
 }
+
+// docs/spec/explain.md 5: a warning alone is no problem, if all servers were asked.
+func TestWarning(t *testing.T) {
+	good := Reply{Asked: true, Values: []string{"10.1.0.1"}}
+	for name, tt := range map[string]struct {
+		servers []Server
+		known   bool
+	}{
+		"all were asked":    {[]Server{{Role: ClusterDNS, TCP: good}}, true},
+		"one was not":       {[]Server{{Role: ClusterDNS, TCP: good}, {Role: ClusterDNS, Unread: "no right"}}, false},
+		"nothing was asked": {nil, false},
+	} {
+		in := input()
+		in.Servers = tt.servers
+		in.Wiring = present(Wiring{Problem: "no Service", Resolvers: []wiring.Resolver{{Kind: wiring.NodeLocal,
+			Route: wiring.RouteElsewhere}}})
+		if v := Find(*in).Verdict; v.Code != reason.DNSWiredElsewhere || !v.Found() || !v.Resolves || v.Known() != tt.known {
+			t.Errorf("%s: verdict %+v, known %t; want a warning, known %t", name, v, v.Known(), tt.known)
+		}
+	}
+}
