@@ -60,6 +60,9 @@ func Address(ctx context.Context, q Question, network, address string) cause.Rep
 	if err != nil {
 		return cause.Reply{Asked: true, Failure: fmt.Sprintf("%s %s: %s", network, address, logging.Line(err))}
 	}
+	if answer.Truncated && network == "udp" {
+		return Address(ctx, q, "tcp", address) // as each client does
+	}
 	return reply(answer)
 }
 
