@@ -196,7 +196,8 @@ func (j *joiner) decideAdmission(ctx context.Context) error {
 	j.result = Result{
 		ClusterID: a.ClusterID, ClusterSet: a.ClusterSet, Namespace: a.Spec.Namespace, Components: in.options.Components,
 		PodCIDRs: a.Spec.PodCIDRs, ServiceCIDRs: a.Spec.ServiceCIDRs, LoadBalancerCIDRs: a.Spec.LoadBalancerCIDRs,
-		VIPCIDR: a.Spec.VIPCIDR, SecondVIPCIDR: a.Spec.SecondVIPCIDR, VIP: in.vip.String(), Merge: string(in.merge), Networks: in.networkStates(),
+		VIPCIDR: a.Spec.VIPCIDR, SecondVIPCIDR: a.Spec.SecondVIPCIDR, VIP: in.vip.String(), Merge: string(in.merge),
+		Networks: in.networkStates(),
 		Warnings: slices.Concat(in.warnings(a), in.vipWarnings(a.Spec)),
 	}
 	j.result.Warnings = append(j.result.Warnings, slices.Concat(j.member.Skipped, j.broker.Skipped)...)

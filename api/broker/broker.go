@@ -166,7 +166,8 @@ const AnnotationDerivedService = "multicluster.kubernetes.io/derived-service"
 // (KEP-2030; docs/spec/controller.md 3.7).
 const AnnotationSliceStrategy = "clusterset-dns.io/slice-strategy"
 
-// AnnotationEndpoints on a ServiceExport replaces the option "endpoints" of the controller (docs/spec/controller.md 3.4).
+// AnnotationEndpoints on a ServiceExport replaces the option "endpoints" of the controller
+// (docs/spec/controller.md 3.4).
 const AnnotationEndpoints = "clusterset-dns.io/endpoints"
 
 // VIPClass is the class of the load balancers that carry clusterset IPs ("vip cidr"): kube-proxy, or its replacement.
@@ -272,8 +273,8 @@ func SliceHash(name string) string { return name[strings.LastIndexByte(name, '.'
 // IsSliceHash reports whether s is 16 hexadecimal digits, as in the names that [SliceName] and [NamespaceName] return.
 func IsSliceHash(s string) bool { return len(s) == 16 && strings.Trim(s, "0123456789abcdef") == "" }
 
-// ServiceIPSource is the source for [SliceName] of the slice that holds addresses of the Service, of one family. No slice
-// has such a name, since it contains a slash.
+// ServiceIPSource is the source for [SliceName] of the slice that holds addresses of the Service, of one family. No
+// slice has such a name, since it contains a slash.
 func ServiceIPSource(family string) string { return "service-ip/" + family }
 
 // NamespaceName is the name of the broker namespace of a member: the first 40 octets of prefix, "-" and 16 hex digits
