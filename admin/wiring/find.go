@@ -19,9 +19,16 @@ func Find(o Objects, w Desired) []Resolver {
 	all := []Resolver{o.clusterDNS(w)}
 	for i := range o.DaemonSets {
 		d := workload{"daemonset", &o.DaemonSets[i].ObjectMeta, &o.DaemonSets[i].Spec.Template}
-		if c := d.nodeCache(); c != nil {
-			all = append(all, o.nodeLocal(d, c, w))
+		c := d.nodeCache()
+		if c == nil {
+			continue
 		}
+		r := o.nodeLocal(d, c, w)
+		if r.Route == RouteNone && r.Undo == nil && o.forwardsAll(d, c) {
+			all[0].Evidence = append(all[0].Evidence, r.Workload+" forwards everything to it")
+			continue
+		}
+		all = append(all, r)
 	}
 	return all
 }
@@ -127,8 +134,7 @@ func (o Objects) nodeLocal(d workload, c *corev1.Container, w Desired) Resolver 
 			key: "stubDomains"}, w)
 		return r
 	}
-	base, _ := argument(c, "basecorefile")
-	f, ok := o.corefileOf(d, c, []string{cmp.Or(base, "/etc/coredns/Corefile.base")})
+	f, ok := o.baseCorefile(d, c)
 	if !ok {
 		r.setUnclear("it mounts neither ConfigMap kube-dns nor a base Corefile from a ConfigMap",
 			w.standardBlock(options{}))
@@ -139,6 +145,36 @@ func (o Objects) nodeLocal(d workload, c *corev1.Container, w Desired) Resolver 
 	// here.
 	r.Kind, r.Restart = NodeLocal, false
 	return r
+}
+
+// baseCorefile returns the file from which a node cache makes its Corefile.
+func (o Objects) baseCorefile(d workload, c *corev1.Container) (file, bool) {
+	base, _ := argument(c, "basecorefile")
+	return o.corefileOf(d, c, []string{cmp.Or(base, "/etc/coredns/Corefile.base")})
+}
+
+// forwardsAll reports whether a node cache sends all names to the cluster's DNS server, as kops sets it up.
+func (o Objects) forwardsAll(d workload, c *corev1.Container) bool {
+	f, ok := o.baseCorefile(d, c)
+	service := o.DNSService()
+	if !ok || service == nil {
+		return false
+	}
+	upstream, _ := argument(c, "upstreamsvc")
+	w := Desired{Addresses: append(o.addressesOf(service.Name), o.addressesOf(upstream)...)}
+	base, err := parseCorefile(strings.ReplaceAll(f.text(), "__PILLAR__CLUSTER__DNS__", service.Spec.ClusterIP))
+	forwards := false
+	for _, b := range base.blocks {
+		if !b.serves(".") {
+			continue
+		}
+		d := b.find("forward")
+		if d == nil || len(d.words) < 2 || d.words[1] != "." || !sameAddresses(d.words[2:], w) {
+			return false
+		}
+		forwards = true
+	}
+	return err == nil && forwards
 }
 
 // addressesOf returns the cluster IPs of a Service.

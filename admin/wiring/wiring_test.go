@@ -461,6 +461,22 @@ func TestInProcessBehindNodeLocal(t *testing.T) {
 	}
 }
 
+// A node cache that forwards everything to the cluster's DNS server needs no wiring, and hides no fault of that server.
+func TestNodeLocalForwardsAll(t *testing.T) {
+	text, err := os.ReadFile("testdata/nodelocal-base.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for to, want := range map[string]int{
+		"__PILLAR__CLUSTER__DNS__": 1, "10.96.0.10": 1, "10.96.0.10 192.0.2.1": 2, "192.0.2.1": 2,
+	} {
+		o := parse(t, strings.ReplaceAll(string(text), "__PILLAR__UPSTREAM__SERVERS__", to))
+		if all := Find(o, desired(target)); len(all) != want {
+			t.Errorf("Find with a node cache that forwards to %s:\n%s\nwant %d resolvers", to, describe(all), want)
+		}
+	}
+}
+
 func TestNothingFound(t *testing.T) {
 	if all := Find(Objects{}, desired(target)); len(all) != 1 || all[0].Kind != Unknown || all[0].State != Manual ||
 		all[0].Paste == "" {
