@@ -1,6 +1,7 @@
 package ask
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -56,7 +57,7 @@ func Service(ctx context.Context, c *read.Cluster, q Question, service *corev1.S
 		})
 	}
 	_ = all.Wait()
-	return slices.DeleteFunc(servers, func(s cause.Server) bool { return s.Unread == "" && !s.TCP.Asked })
+	return servers
 }
 
 // podPort returns the port of a Pod that takes DNS over TCP.
@@ -84,14 +85,14 @@ func podPort(service *corev1.Service, pod *corev1.Pod) int {
 	return standard
 }
 
-// askPod asks nothing if the Pod is gone.
 func askPod(ctx context.Context, c *read.Cluster, q Question, pod *corev1.Pod, port int) cause.Server {
 	s := cause.Server{Name: "pod/" + pod.Name}
 	dialing, cancelDial := q.within(ctx)
 	defer cancelDial()
 	conn, err := dial(dialing, c, pod, port)
 	if err != nil {
-		s.Unread = read.Unread[any](c, err, "create", portForward, pod.Namespace).Why // "" for a Pod that is gone
+		s.Unread = cmp.Or(read.Unread[any](c, err, "create", portForward, pod.Namespace).Why,
+			"the API server does not find the Pod, or does not forward its ports (404)")
 		return s
 	}
 	answer, err := exchange(conn, q.message())
