@@ -3,6 +3,7 @@ package dns
 import (
 	"context"
 	"slices"
+	"strings"
 
 	"github.com/miekg/dns"
 
@@ -19,13 +20,26 @@ func (s *State) Ask(ctx context.Context, c *read.Cluster, q ask.Question) []caus
 	read.Parallel(func() {
 		if s.clusterService != nil {
 			ofCluster = ask.Service(ctx, c, q, s.clusterService, cause.ClusterDNS)
+			unforwarded(ofCluster, slices.ContainsFunc(s.Resolvers, func(r wiring.Resolver) bool {
+				return r.Bound && r.Kind != wiring.NodeLocal
+			}))
 		}
 	}, func() {
 		if s.Server.object != nil && !s.inProcess() {
 			ofClusterSet = ask.Service(ctx, c, q, s.Server.object, cause.ClusterSetDNS)
+			unforwarded(ofClusterSet, s.Server.bound)
 		}
 	})()
 	return slices.Concat(ofClusterSet, ofCluster)
+}
+
+// unforwarded marks servers that rejected the connection as not asked, if their Corefile binds other addresses.
+func unforwarded(servers []cause.Server, bound bool) {
+	for i := range servers {
+		if s := &servers[i]; bound && strings.Contains(s.TCP.Failure, "refused") {
+			s.TCP, s.Unread = cause.Reply{}, "its Corefile binds addresses without loopback, to which its port is forwarded"
+		}
+	}
 }
 
 func (s *State) inProcess() bool {

@@ -48,6 +48,7 @@ type Server struct {
 	Problem   string       `json:"problem,omitempty"` // why it has no address, or is not ready
 	Zones     []string     `json:"zones,omitempty"`   // that Corefiles in its namespace serve; empty if unknown
 	object    *corev1.Service
+	bound     bool // [wiring.Bound] of a Corefile in its namespace
 }
 
 // A wirer reads and writes the DNS configuration of one cluster, for one call of [Status], [Diff], [Apply],
@@ -71,7 +72,7 @@ func (w *wirer) state(ctx context.Context) (State, error) {
 	if err != nil {
 		return s, err
 	}
-	s.Server.Zones = w.servedZones(ctx)
+	w.readCorefiles(ctx, &s.Server)
 	s.Server.Addresses = objects.Reachable(s.Server.Addresses)
 	s.Resolvers = wiring.Find(objects, wiring.Desired{Zone: w.o.Zone, Addresses: s.Server.Addresses,
 		InProcess: w.o.InProcess})
@@ -149,11 +150,12 @@ func ReadServer(ctx context.Context, c *read.Cluster, name types.NamespacedName)
 	return s, nil
 }
 
-// servedZones needs no right: without one, the zones are unknown.
-func (w *wirer) servedZones(ctx context.Context) (zones []string) {
+// readCorefiles needs no right: without one, zones and bound are unknown.
+func (w *wirer) readCorefiles(ctx context.Context, s *Server) {
 	all, _ := w.ListObjects(ctx, corev1.SchemeGroupVersion.WithResource("configmaps"), w.o.Service.Namespace, "")
 	for _, o := range all {
-		zones = append(zones, wiring.ServedZones(read.StringAt(o, "data", "Corefile"))...)
+		text := read.StringAt(o, "data", "Corefile")
+		s.Zones = append(s.Zones, wiring.ServedZones(text)...)
+		s.bound = s.bound || wiring.Bound(text)
 	}
-	return zones
 }

@@ -52,6 +52,7 @@ func (r *Resolver) coreDNS(f file, w Desired) {
 		r.setUnclear(fmt.Sprintf("%s is not understood: %v", f.place, err), standard)
 		return
 	}
+	r.Bound = Bound(f.text())
 	r.Restart = f.subPath || !c.has("reload")
 	r.Diverted = c.diverted(w.Zone)
 	at := c.listeners()

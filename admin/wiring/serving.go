@@ -2,6 +2,7 @@ package wiring
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 )
@@ -97,6 +98,19 @@ func ServedZones(text string) (zones []string) {
 		}
 	}
 	return zones
+}
+
+// Bound reports whether a server block of a Corefile binds addresses without those of loopback: it rejects connections
+// that the kubelet forwards.
+func Bound(text string) bool {
+	c, err := parseCorefile(text)
+	return err == nil && slices.ContainsFunc(c.blocks, func(b serverBlock) bool {
+		bind := b.find("bind")
+		return bind != nil && !slices.ContainsFunc(bind.words[1:], func(word string) bool {
+			a, err := netip.ParseAddr(word)
+			return word == "lo" || err == nil && (a.IsLoopback() || a.IsUnspecified())
+		})
+	})
 }
 
 func sameName(word, zone string) bool { return strings.TrimSuffix(strings.ToLower(word), ".") == zone }

@@ -536,6 +536,17 @@ func TestDiverted(t *testing.T) {
 }
 
 // The plugin serves its arguments, or without any the zones of its block.
+func TestBound(t *testing.T) {
+	for bind, want := range map[string]bool{
+		"": false, "bind 10.0.0.1": true, "bind eth0": true, "bind 0.0.0.0": false, "bind 10.0.0.1 127.0.0.1": false,
+		"bind ::": false, "bind lo": false,
+	} {
+		if got := Bound(".:53 {\n" + bind + "\n}"); got != want {
+			t.Errorf("Bound with %q = %t, want %t", bind, got, want)
+		}
+	}
+}
+
 func TestServedZones(t *testing.T) {
 	for text, want := range map[string]string{
 		"clusterset.local:1053 dns://X.lan. {\n clusterset {\n ready strict\n }\n}": "clusterset.local x.lan",

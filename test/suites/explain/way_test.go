@@ -156,6 +156,14 @@ func TestWay(t *testing.T) {
 	}
 	w.configure(zone + root)
 	w.replicas(node, good.Address, notRead)
+	t.Run("bind of an address", func(t *testing.T) {
+		w := *w
+		w.T = t
+		w.configure(strings.Replace(zone, "errors", "bind 192.0.2.1", 1) + root)
+		w.run(node, "127.0.0.1:1", "127.0.0.1:1", "127.0.0.1:1")
+		w.verdict(w.north.Config(), "db.other", dns.TypeA, reason.NotReadable)
+	})
+	w.configure(zone + root)
 	w.run(node, good.Address, good.Address, good.Address)
 	for _, f := range []struct {
 		code               reason.Code
