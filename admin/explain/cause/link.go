@@ -49,7 +49,10 @@ func checkFrozen(w *walk) {
 	}
 	for _, f := range w.in.Here.Frozen {
 		code := reason.Code(f.Code)
-		if !reason.Known(code) {
+		switch {
+		case code == reason.ImportWebhook:
+			continue // the steps of the objects that it stops name it: those of other services do not need it
+		case !reason.Known(code):
 			code = reason.ControllerFrozen
 		}
 		w.fault(!f.Imports || w.isSettled(), faultStep("frozen", code), "%s, for %s: %s; suspended: %s",
