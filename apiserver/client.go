@@ -236,11 +236,21 @@ func (c *Client) Update(ctx context.Context, obj Object, manager ...string) erro
 // Delete removes the object with the name of obj, and its UID if obj has one. A missing object is no error; another UID
 // is ([apierrors.IsConflict]).
 func (c *Client) Delete(ctx context.Context, obj Object) error {
-	k := c.served(ctx, obj, obj.GetNamespace())
-	options := metav1.DeleteOptions{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"}}
+	var only *metav1.Preconditions
 	if uid := obj.GetUID(); uid != "" {
-		options.Preconditions = &metav1.Preconditions{UID: &uid}
+		only = &metav1.Preconditions{UID: &uid}
 	}
+	return c.delete(ctx, obj, only)
+}
+
+// DeleteVersion is [Client.Delete] for the version of obj: a later one is a conflict, too.
+func (c *Client) DeleteVersion(ctx context.Context, obj Object) error {
+	return c.delete(ctx, obj, &metav1.Preconditions{UID: new(obj.GetUID()), ResourceVersion: new(obj.GetResourceVersion())})
+}
+
+func (c *Client) delete(ctx context.Context, obj Object, only *metav1.Preconditions) error {
+	k := c.served(ctx, obj, obj.GetNamespace())
+	options := metav1.DeleteOptions{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"}, Preconditions: only}
 	body, err := json.Marshal(options)
 	if err != nil {
 		return fmt.Errorf("delete %s %s: %w", k.Kind, place(obj.GetNamespace(), obj.GetName()), err)

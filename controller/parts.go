@@ -8,11 +8,13 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/api/logging"
+	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/controller/broker"
 	"github.com/clusterset-dns/clusterset/controller/exporter"
@@ -73,6 +75,13 @@ type ownCluster struct {
 	sent       *identity.Sent
 }
 
+// ignored reports the rule of a Namespace that does not count.
+func (own ownCluster) ignored(ns *corev1.Namespace, detail string) {
+	own.rejections.Report(merge.Rejection{Cluster: merge.Local, Object: "Namespace " + ns.Name, Reason: merge.NotTaken,
+		Detail: detail})
+	own.conditions.Events.Namespace(ns, corev1.EventTypeWarning, wellknown.ReasonAnnotationIgnored, "Ignored: "+detail+".")
+}
+
 // newParts builds all parts.
 func newParts(ctx context.Context, cfg Config, guarded guard, own ownCluster) (*parts, error) {
 	m, conditions, rejections, barrier := own.conditions.Cluster, own.conditions, own.rejections, own.barrier
@@ -89,7 +98,7 @@ func newParts(ctx context.Context, cfg Config, guarded guard, own ownCluster) (*
 	if err != nil {
 		return nil, fmt.Errorf("controller: %w", err)
 	}
-	r := &rules.Rules{Member: m, Policy: cfg.policy(), Rejected: rejections.Report}
+	r := &rules.Rules{Member: m, Policy: cfg.policy(), Ignored: own.ignored}
 	requeue := newRequeuer(cfg, m, b, r.Concerns)
 	freezes := safety.NewFreezes(cfg.Log, cfg.Metrics, requeue.all)
 	p := &parts{cfg: cfg, kinds: own.kinds, barrier: barrier, member: m, broker: b, rules: r, requeue: requeue,
@@ -231,6 +240,7 @@ func (p *parts) heartbeats() map[string]metrics.Heartbeat {
 // run acts until ctx ends, and then returns nil, or until the identity or the kinds change. The broker need not answer.
 func (p *parts) run(ctx context.Context) error {
 	p.membership.Review()
+	p.rules.GoesOn = p.exporter.Own().GoesOn
 	p.cfg.Metrics.SetSources(metrics.Sources{
 		Queues: map[string]func() (int, time.Duration){
 			queueExports: p.requeue.exports.Waiting, queueImports: p.requeue.imports.Waiting,

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/clusterset-dns/clusterset/admin/read"
 	"github.com/clusterset-dns/clusterset/admin/write"
@@ -160,6 +161,19 @@ func (e *exportCommand) exported() map[string]map[string]string {
 	return map[string]map[string]string{"exportedLabels": e.labels, "exportedAnnotations": e.annotations}
 }
 
+// isOfRule reports whether the controller has made a ServiceExport by the rule of a Namespace.
+func isOfRule(exp *unstructured.Unstructured) bool {
+	return exp.GetLabels()[broker.LabelManagedBy] == broker.ManagedBy
+}
+
+// takeOver makes the ServiceExport of a rule one of a user, which stays without the rule.
+func (e *exportCommand) takeOver(ctx context.Context, r schema.GroupVersionResource, name string) (
+	*unstructured.Unstructured, error) {
+	patch := fmt.Sprintf(`{"metadata":{"labels":{%q:null}}}`, broker.LabelManagedBy)
+	return e.client.Resource(r).Namespace(e.namespace).Patch(ctx, name, types.MergePatchType, []byte(patch),
+		metav1.PatchOptions{FieldManager: wellknown.ManagerExport, DryRun: e.options.DryRun.Field()})
+}
+
 // desired returns the ServiceExport of a service. It has no spec if the spec would be empty: if an earlier call applied
 // fields in the spec, the API server would turn an empty spec into null and reject it.
 func (e *exportCommand) desired(gv schema.GroupVersion, name string) *unstructured.Unstructured {
@@ -194,12 +208,16 @@ func (e *exportCommand) export(ctx context.Context, name string) error {
 		options := metav1.ApplyOptions{FieldManager: wellknown.ManagerExport, Force: true, DryRun: e.options.DryRun.Field()}
 		after, err := read.Served(read.ServiceExports, func(r schema.GroupVersionResource) (*unstructured.Unstructured,
 			error) {
-			return e.client.Resource(r).Namespace(e.namespace).Apply(ctx, name, e.desired(r.GroupVersion(), name), options)
+			after, err := e.client.Resource(r).Namespace(e.namespace).Apply(ctx, name, e.desired(r.GroupVersion(), name), options)
+			if err == nil && isOfRule(after) {
+				after, err = e.takeOver(ctx, r, name)
+			}
+			return after, err
 		})
 		if err != nil {
 			return err
 		}
-		same = before != nil && sameExport(before, after)
+		same = before != nil && sameExport(before, after) && !isOfRule(before)
 	}
 	switch {
 	case before == nil:

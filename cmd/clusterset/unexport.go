@@ -11,6 +11,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset/admin/read"
 	"github.com/clusterset-dns/clusterset/admin/write"
+	"github.com/clusterset-dns/clusterset/api/broker"
 )
 
 func newUnexport(f *factory) *cobra.Command {
@@ -51,6 +52,10 @@ func (e *exportCommand) unexport(ctx context.Context, name string) error {
 	}
 	if err != nil {
 		return err
+	}
+	if isOfRule(existing) {
+		return fmt.Errorf("the rule of namespace %s (annotation %s) exports it: give the Service the annotation %s=false",
+			e.namespace, broker.AnnotationExportSelector, broker.AnnotationExport)
 	}
 	uid, served := existing.GetUID(), existing.GroupVersionKind().GroupVersion()
 	if e.options.DryRun != write.DryRunClient {

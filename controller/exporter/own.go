@@ -57,6 +57,14 @@ func (o *Own) Export(svc types.NamespacedName, status identity.Status) (r export
 	return r, nil, true
 }
 
+// GoesOn reports whether an export goes on although its ServiceExport is neither there nor remembered, or that is not
+// known.
+func (o *Own) GoesOn(svc types.NamespacedName) bool {
+	record, _ := o.broker.Own.Objects(svc)
+	return !o.broker.Synced() || o.broker.Own.ListedUID(svc) != "" && record != nil &&
+		o.member.ExportGoesOn(svc, record.Spec.ExportCreated.Time)
+}
+
 // lostExport returns the listed export of a record. Its ServiceExport went with its CRD while no controller ran, or
 // cannot be read yet (docs/spec/controller.md 3.2). Its endpoints follow the Service; its slice strategy is not known.
 func (o *Own) lostExport(record *v1alpha1.ExportedService, uid types.UID, status identity.Status) export.Result {

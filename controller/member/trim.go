@@ -14,16 +14,17 @@ import (
 )
 
 // trim drops the fields that the controller does not read. It keeps our own entries of managedFields, which
-// [desired.Diff] reads, and the writers of the status of a ServiceExport.
+// [desired.Diff] reads, and the writers of a ServiceExport.
 func trim(object any) (any, error) {
 	o, ok := object.(metav1.Object)
 	if !ok {
 		return object, nil
 	}
-	_, export := object.(*mcsv1beta1.ServiceExport)
-	o.SetManagedFields(slices.DeleteFunc(o.GetManagedFields(), func(e metav1.ManagedFieldsEntry) bool {
-		return !strings.HasPrefix(e.Manager, wellknown.ManagerPrefix) && (!export || e.Subresource != "status")
-	}))
+	if _, export := object.(*mcsv1beta1.ServiceExport); export {
+		trimManagers(o.GetManagedFields())
+	} else {
+		o.SetManagedFields(slices.DeleteFunc(o.GetManagedFields(), isForeign))
+	}
 	delete(o.GetAnnotations(), corev1.LastAppliedConfigAnnotation)
 	switch o := o.(type) {
 	case *corev1.Service:
@@ -42,4 +43,18 @@ func trim(object any) (any, error) {
 		}
 	}
 	return o, nil
+}
+
+// isForeign reports whether an entry is not of this project.
+func isForeign(e metav1.ManagedFieldsEntry) bool {
+	return !strings.HasPrefix(e.Manager, wellknown.ManagerPrefix)
+}
+
+// trimManagers keeps of the other writers of a ServiceExport that they exist, and the fields of its status.
+func trimManagers(entries []metav1.ManagedFieldsEntry) {
+	for i := range entries {
+		if e := &entries[i]; isForeign(*e) && e.Subresource != "status" {
+			e.FieldsV1 = nil
+		}
+	}
 }

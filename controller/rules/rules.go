@@ -16,48 +16,55 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/logging"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/controller/export"
 	"github.com/clusterset-dns/clusterset/controller/member"
-	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
 // Rules follows the rules of all namespaces. The caches of the member are complete.
 type Rules struct {
-	Member   *member.Cluster
-	Policy   member.Policy
-	Rejected func(merge.Rejection) // reports a rule that cannot be read
+	Member *member.Cluster
+	Policy member.Policy
+	// GoesOn reports whether an export goes on without its ServiceExport, or that is not known.
+	GoesOn func(types.NamespacedName) bool
+	// Ignored reports a rule that cannot be read, once for each value.
+	Ignored func(ns *corev1.Namespace, detail string)
+
+	unread logging.OnChangeOf[string, string] // annotations that cannot be read, by namespace
 }
 
 // Concerns reports whether a service has a rule, or an export by one.
 func (r *Rules) Concerns(svc types.NamespacedName) bool {
-	return selectorOf(r.Member.Namespace(svc.Namespace)) != nil || isMade(r.Member.StoredExport(svc))
+	return selectorOf(r.Member.Namespace(svc.Namespace)) != nil || isMade(r.Member.Export(svc))
 }
 
 // Reconcile makes or ends the ServiceExport of one Service. Nothing follows from a rule that cannot be read, or from
 // objects that are not known.
 func (r *Rules) Reconcile(ctx context.Context, svc types.NamespacedName) error {
-	ns, exp := r.Member.Namespace(svc.Namespace), r.Member.StoredExport(svc)
+	ns, exp, stored := r.Member.Namespace(svc.Namespace), r.Member.Export(svc), r.Member.StoredExport(svc)
 	policy := r.Policy.Of(ns)
-	if policy == export.Terminating || r.Member.ExportsAbsent() != "" || r.Member.Unreadable(svc) ||
-		exp != nil && (!isMade(exp) || exp.DeletionTimestamp != nil) {
+	if policy == export.Terminating || !r.Member.ExportsKnown() || r.Member.ExportsAbsent() != "" ||
+		r.Member.Unreadable(svc) || exp != nil && !isMade(exp) || stored != nil && stored.DeletionTimestamp != nil {
 		return nil
 	}
 	want := false
 	if text := selectorOf(ns); text != nil && policy == export.Allowed {
 		selector, err := labels.Parse(*text)
 		if err != nil {
-			r.Rejected(merge.Rejection{Cluster: merge.Local, Object: "Namespace " + ns.Name, Reason: merge.NotTaken,
-				Detail: fmt.Sprintf("annotation %s %q: %v: want a label selector", broker.AnnotationExportSelector, *text, err)})
+			if r.unread.Changed(ns.Name, broker.Hash(16, *text)) {
+				r.Ignored(ns, fmt.Sprintf("annotation %s %.80q: want a label selector", broker.AnnotationExportSelector, *text))
+			}
 			return nil
 		}
+		r.unread.Clear(ns.Name)
 		want = matches(selector, r.Member.Service(svc))
 	}
 	switch {
-	case want && exp == nil:
+	case want && stored == nil && (exp != nil || !r.GoesOn(svc)):
 		return r.create(ctx, svc)
-	case !want && exp != nil:
-		return r.end(ctx, exp)
+	case !want && stored != nil:
+		return r.end(ctx, stored)
 	}
 	return nil
 }
@@ -73,16 +80,24 @@ func selectorOf(ns *corev1.Namespace) *string {
 	return nil
 }
 
-// isMade reports whether a rule has made the ServiceExport.
+// isMade reports whether a rule has made the ServiceExport, and others have written its status alone. An export that
+// somebody else has a hand in is a user's.
 func isMade(exp *mcsv1beta1.ServiceExport) bool {
-	return exp != nil && exp.Labels[broker.LabelManagedBy] == broker.ManagedBy
+	return exp != nil && exp.Labels[broker.LabelManagedBy] == broker.ManagedBy &&
+		!slices.ContainsFunc(exp.ManagedFields, func(e metav1.ManagedFieldsEntry) bool {
+			return e.Subresource == "" && e.Manager != wellknown.ManagerExporter
+		})
 }
 
-// matches leaves out Services that are derived from imports, those that cannot be exported, and those that opt out.
+// matches leaves out Services that cannot be exported, those that opt out, and those that are derived from imports, also
+// by another implementation: it would derive a Service from their exports again.
 func matches(selector labels.Selector, s *corev1.Service) bool {
-	return s != nil && s.DeletionTimestamp == nil && s.Labels[broker.LabelManagedBy] != broker.ManagedBy &&
-		s.Spec.Type != corev1.ServiceTypeExternalName && s.Annotations[broker.AnnotationExport] != "false" &&
-		selector.Matches(labels.Set(s.Labels))
+	if s == nil || s.DeletionTimestamp != nil || s.Spec.Type == corev1.ServiceTypeExternalName {
+		return false
+	}
+	_, derived := s.Labels[mcsv1beta1.LabelServiceName]
+	return !derived && s.Labels[broker.LabelManagedBy] != broker.ManagedBy &&
+		s.Annotations[broker.AnnotationExport] != "false" && selector.Matches(labels.Set(s.Labels))
 }
 
 func (r *Rules) create(ctx context.Context, svc types.NamespacedName) error {
@@ -99,26 +114,14 @@ func (r *Rules) create(ctx context.Context, svc types.NamespacedName) error {
 	return nil
 }
 
-// end deletes what it has read, unless somebody else has a hand in it meanwhile: it is a user's then.
+// end deletes the version that it has read: one that somebody else has a hand in meanwhile is a user's.
 func (r *Rules) end(ctx context.Context, exp *mcsv1beta1.ServiceExport) error {
-	stored := &mcsv1beta1.ServiceExport{}
-	err := r.Member.Client().Get(ctx, stored, exp.Namespace, exp.Name)
-	if apierrors.IsNotFound(err) || err == nil && !isMadeByUs(stored) {
-		return nil
-	}
-	if err == nil {
-		err = r.Member.Client().Delete(ctx, stored)
-	}
-	if err != nil && !apierrors.IsConflict(err) {
+	switch err := r.Member.Client().DeleteVersion(ctx, exp); {
+	case apierrors.IsConflict(err):
+		return nil // its event follows
+	case err != nil:
 		return fmt.Errorf("export of %s/%s by rule: %w", exp.Namespace, exp.Name, err)
 	}
 	r.Member.Deleted(exp)
 	return nil
-}
-
-// isMadeByUs reports whether a rule has made a stored ServiceExport, and others have written its status alone.
-func isMadeByUs(stored *mcsv1beta1.ServiceExport) bool {
-	return isMade(stored) && !slices.ContainsFunc(stored.ManagedFields, func(e metav1.ManagedFieldsEntry) bool {
-		return e.Subresource == "" && e.Manager != wellknown.ManagerExporter
-	})
 }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/controller/member"
-	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 	"github.com/clusterset-dns/clusterset/test/harness/memberenv"
 )
@@ -22,23 +21,30 @@ func TestMain(m *testing.M) { os.Exit(controlplane.Main(m)) }
 func TestRules(t *testing.T) {
 	e := memberenv.New(t)
 	web, db, own, out := memberenv.Service("web"), memberenv.Service("db"), memberenv.Service("own"), memberenv.Service("out")
+	theirs := memberenv.Service("theirs")
 	for _, svc := range []struct {
 		name   string
 		labels map[string]string
 	}{{"web", map[string]string{"tier": "front"}}, {"db", map[string]string{"tier": "back"}},
-		{"own", map[string]string{"tier": "front"}}, {"out", map[string]string{"tier": "front"}}} {
+		{"own", map[string]string{"tier": "front"}}, {"out", map[string]string{"tier": "front"}},
+		{"theirs", map[string]string{"tier": "front"}}} {
 		s := memberenv.NewService(memberenv.Service(svc.name))
 		s.Labels = svc.labels
-		if svc.name == "out" {
+		switch svc.name {
+		case "out":
 			s.Annotations = map[string]string{broker.AnnotationExport: "false"}
+		case "theirs":
+			s.Labels[mcsv1beta1.LabelServiceName] = "web"
 		}
 		e.Create(s)
 	}
 	e.Create(memberenv.NewExport(own))
 	i := e.Start()
 	var rejected []string
+	goesOn := false
 	r := &Rules{Member: i.Member, Policy: member.Policy{},
-		Rejected: func(x merge.Rejection) { rejected = append(rejected, x.Detail) }}
+		GoesOn:  func(types.NamespacedName) bool { return goesOn },
+		Ignored: func(_ *corev1.Namespace, detail string) { rejected = append(rejected, detail) }}
 	namespace := func(change func(*corev1.Namespace)) {
 		t.Helper()
 		ns := &corev1.Namespace{}
@@ -53,7 +59,7 @@ func TestRules(t *testing.T) {
 		t.Helper()
 		i.Writes.Take()
 		for range 2 { // the second time nothing is left to do
-			for _, svc := range []types.NamespacedName{web, db, own, out} {
+			for _, svc := range []types.NamespacedName{web, db, own, out, theirs} {
 				if err := r.Reconcile(t.Context(), svc); err != nil {
 					t.Errorf("%s: %v", what, err)
 				}
@@ -65,11 +71,14 @@ func TestRules(t *testing.T) {
 	namespace(func(ns *corev1.Namespace) {
 		ns.Annotations = map[string]string{broker.AnnotationExportSelector: "tier=front"}
 	})
+	goesOn = true
+	reconcile("exports that may go on without their ServiceExports")
+	goesOn = false
 	reconcile("a rule", "POST "+web.Namespace+"/serviceexports")
 	namespace(func(ns *corev1.Namespace) { ns.Annotations[broker.AnnotationExportSelector] = "tier in (" })
 	reconcile("a rule that cannot be read")
-	if len(rejected) != 2*4-2 { // of all but the user's
-		t.Errorf("rejected %q, want the rule", rejected)
+	if len(rejected) != 1 {
+		t.Errorf("rejected %q, want the rule, once", rejected)
 	}
 	namespace(func(ns *corev1.Namespace) { ns.Annotations[broker.AnnotationExportSelector] = "tier=back" })
 	reconcile("another rule", "DELETE "+web.Namespace+"/serviceexports/web", "POST "+web.Namespace+"/serviceexports")
@@ -79,6 +88,7 @@ func TestRules(t *testing.T) {
 	}
 	made.Annotations = map[string]string{broker.AnnotationToClusters: "west"}
 	e.Update(made)
+	i.Await("the change of a user", func() bool { return i.Member.Export(db).Annotations[broker.AnnotationToClusters] != "" })
 	namespace(func(ns *corev1.Namespace) { ns.Annotations[broker.AnnotationExportSelector] = "tier=front" })
 	reconcile("one that a user has changed", "POST "+web.Namespace+"/serviceexports")
 	namespace(func(ns *corev1.Namespace) { delete(ns.Annotations, broker.AnnotationExportSelector) })
