@@ -249,22 +249,11 @@ func (w *env) export(seen map[reason.Code]bool) {
 	annotated(w.east, "malformed", broker.AnnotationToClusters, "{", one.Address)
 	w.east.Put(w, testclusterset.Export("shop", "misnamed"))
 
-	all(w.east, testclusterset.Headless("hooked", "db", pg), one)
-	w.must(w.west.ApplyYAML(w.Context(), []byte(deadWebhook)))
-	until.OK(w, "the webhook is asked", func(ctx context.Context) error {
-		_, err := at(w.west.ControlPlane, "serviceimports", "hooked").Create(ctx,
-			unstructuredImport("hooked", "tried", "Headless", nil), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-		if err == nil {
-			return errors.New("an import is admitted")
-		}
-		return nil
-	})
 	stopEast, stopWest := w.east.Run(w), w.west.Run(w)
 	for name, want := range map[string]reason.Code{
 		"db.shop": reason.ObjectsOK, "lost.shop": reason.ObjectsOK, "own.shop": reason.ObjectsOK,
 		"claimed.shop": reason.ImportForeign, "db.lonely": reason.NamespaceMissing, "db.picky": reason.SourceNotAllowed,
 		"typed.shop": reason.ConflictType, "ported.shop": reason.ConflictPorts, "sticky.shop": reason.ConflictProperties,
-		"db.hooked":    reason.ImportWebhook,
 		"nodes.shop":   reason.EndpointsNotLocal,
 		"unready.shop": reason.EndpointsNotReady, "empty.shop": reason.EndpointsNone, "outside.shop": reason.ExportUndeclared,
 		"selecting.shop": reason.ExportSelectors, "noted.shop": reason.ExportAnnotation,
@@ -275,6 +264,18 @@ func (w *env) export(seen map[reason.Code]bool) {
 		seen[want] = true
 		w.awaitVerdict(name, want, "")
 	}
+	// The warning about the webhook precedes those of other faults.
+	w.must(w.west.ApplyYAML(w.Context(), []byte(deadWebhook)))
+	until.OK(w, "the webhook is asked", func(ctx context.Context) error {
+		_, err := at(w.west.ControlPlane, "serviceimports", "hooked").Create(ctx,
+			unstructuredImport("hooked", "tried", "Headless", nil), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		if err == nil {
+			return errors.New("an import is admitted")
+		}
+		return nil
+	})
+	all(w.east, testclusterset.Headless("hooked", "db", pg), one)
+	seen[reason.ImportWebhook] = true
 	w.awaitVerdict("db.hooked", reason.ImportWebhook, "admission webhook away.example.org")
 	w.must(w.west.DeleteYAML(w.Context(), []byte(deadWebhook)))
 	w.awaitVerdict("db.hooked", reason.ObjectsOK, "")
