@@ -219,9 +219,12 @@ func (p *parts) brokerHandlers(ctx context.Context, rejections *importer.Rejecti
 		MembersChanged:    p.requeue.all,
 		PropertiesChanged: func(cluster string) { properties.call(cluster, types.NamespacedName{}, p.requeue.all) },
 		InventoryChanged: func(member, cluster, part string) {
-			for _, svc := range p.importer.KeptIn(cluster, part) { // a member may change its inventory at any rate
-				changes.call(member, svc, func() { p.requeue.imports.Add(svc, queue.Live) })
-			}
+			// A member may change its inventory at any rate.
+			changes.call(member, types.NamespacedName{Name: part}, func() {
+				for _, svc := range p.importer.KeptIn(cluster, part) {
+					p.requeue.imports.Add(svc, queue.Live)
+				}
+			})
 		},
 		Rejected: rejections.Report,
 	}

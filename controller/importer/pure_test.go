@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -187,5 +188,21 @@ func TestRejectionsNameCodes(t *testing.T) {
 	rs.Report(merge.Rejection{Cluster: merge.Local, Object: "a", Reason: merge.Undecodable, Detail: "of this cluster"})
 	if log.Count(local) != 1 || log.Count(local+" [") != 0 {
 		t.Error("the rejection of an object of this cluster has a code of those of other clusters, or is not logged")
+	}
+}
+
+// The freeze names the imports that wait for a webhook, up to a number: clusterset explain looks for its service there.
+func TestWaitingText(t *testing.T) {
+	webhooks := make(map[types.NamespacedName][]string)
+	if got := waitingText(webhooks); got != "" {
+		t.Errorf("without any: %q, want nothing", got)
+	}
+	for n := range maxNamedImports + 2 {
+		webhooks[types.NamespacedName{Namespace: "shop", Name: fmt.Sprintf("s%02d", n)}] = []string{"away.example.org"}
+	}
+	got := waitingText(webhooks)
+	if want := "webhook away.example.org, which"; !strings.Contains(got, want) || !strings.Contains(got, ": shop/s00, shop/s01, ") ||
+		!strings.HasSuffix(got, "shop/s09, and 2 more") {
+		t.Errorf("got %q, want the webhook once, ten imports, and that there are more", got)
 	}
 }

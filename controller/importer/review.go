@@ -58,11 +58,27 @@ func (i *Importer) Review() {
 			strings.Join(unjoined, ", "))
 	}
 	i.cfg.Freezes.Set(safety.LostMembers, detail)
-	detail = ""
-	if failed := slices.Concat(slices.Collect(maps.Values(i.webhooks.all()))...); len(failed) > 0 {
-		slices.Sort(failed)
-		detail = fmt.Sprintf("imports wait for the admission webhook %s, which the API server of this cluster cannot call",
-			strings.Join(slices.Compact(failed), ", "))
+	i.cfg.Freezes.Set(safety.Webhook, waitingText(i.webhooks.all()))
+}
+
+// maxNamedImports is how many imports that wait for a webhook are named.
+const maxNamedImports = 10
+
+// waitingText names the admission webhooks that could not be called, by import, and the imports: "" without any.
+// clusterset explain looks for its service among these.
+func waitingText(webhooks map[types.NamespacedName][]string) string {
+	if len(webhooks) == 0 {
+		return ""
 	}
-	i.cfg.Freezes.Set(safety.Webhook, detail)
+	var names, imports []string
+	for svc, of := range webhooks {
+		names, imports = append(names, of...), append(imports, svc.String())
+	}
+	slices.Sort(names)
+	slices.Sort(imports)
+	if more := len(imports) - maxNamedImports; more > 0 {
+		imports = append(imports[:maxNamedImports], fmt.Sprintf("and %d more", more))
+	}
+	return fmt.Sprintf("imports wait for the admission webhook %s, which the API server of this cluster cannot call: %s",
+		strings.Join(slices.Compact(names), ", "), strings.Join(imports, ", "))
 }

@@ -90,13 +90,18 @@ func TestFreezes(t *testing.T) {
 			in[0].Detail != "second" {
 			t.Errorf("%s: in force %+v and then %+v: want the second detail, since the first one", r, first, in)
 		}
-		if !f.AnyInForce(all...) || !f.AnyInForce(r) || changes != 1 || frozen(t, reg, r) != 1 {
-			t.Errorf("%s: frozen = %t, %d changes, metric %v; want true, 1, 1", r, f.AnyInForce(r), changes, frozen(t, reg, r))
+		each := 1
+		if r == Webhook {
+			each = 0 // nothing follows from it
+		}
+		if !f.AnyInForce(all...) || !f.AnyInForce(r) || changes != each || frozen(t, reg, r) != 1 {
+			t.Errorf("%s: frozen = %t, %d changes, metric %v; want true, %d, 1", r, f.AnyInForce(r), changes,
+				frozen(t, reg, r), each)
 		}
 		f.Set(r, "")
-		if f.AnyInForce(all...) || changes != 2 || frozen(t, reg, r) != 0 {
-			t.Errorf("%s: frozen = %t, %d changes, metric %v after the end; want false, 2, 0", r, f.AnyInForce(r), changes,
-				frozen(t, reg, r))
+		if f.AnyInForce(all...) || changes != 2*each || frozen(t, reg, r) != 0 {
+			t.Errorf("%s: frozen = %t, %d changes, metric %v after the end; want false, %d, 0", r, f.AnyInForce(r), changes,
+				frozen(t, reg, r), 2*each)
 		}
 		if set, cleared := log.count("frozen ("+r.String()+"): first ["+string(reason.Of(reason.Frozen, r.String()))+"]"),
 			log.count("no longer frozen ("+r.String()+")"); set != 1 || cleared != 1 {

@@ -230,7 +230,7 @@ func (p *Parts) stateOf(svc types.NamespacedName, now time.Time) page.Service {
 }
 
 // normallyPending is the time after which an export or import that is pending has failed.
-const normallyPending = 10 * time.Second
+const normallyPending = 5 * time.Minute // a load balancer takes that long
 
 // fails reports whether somebody has to act on a condition that is not true.
 func fails(c *metav1.Condition, now time.Time) bool {

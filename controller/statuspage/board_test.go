@@ -41,7 +41,7 @@ func TestProblems(t *testing.T) {
 		after  time.Duration
 		failed bool
 	}{
-		{metav1.ConditionUnknown, "Pending", 0, false}, {metav1.ConditionUnknown, "Pending", time.Minute, true},
+		{metav1.ConditionUnknown, "Pending", 0, false}, {metav1.ConditionUnknown, "Pending", time.Hour, true},
 		{metav1.ConditionFalse, "Failed", 0, true}, {metav1.ConditionTrue, "Exported", time.Minute, false},
 	} {
 		c := metav1.Condition{Type: "Ready", Status: tt.status, Reason: tt.reason, Message: "Why."}

@@ -200,6 +200,14 @@ func TestVerdict(t *testing.T) {
 				away(in)
 				in.Here.Frozen = []wellknown.Freeze{{Reason: "not_synced", Imports: true, Code: "controller-frozen"}}
 			}},
+		{name: "a webhook that stops the import", want: reason.ImportWebhook, change: func(in *Input) {
+			away(in)
+			in.Here.Frozen = []wellknown.Freeze{{Code: "import-webhook", Detail: "imports wait for the webhook x: shop/db, and 9 more"}}
+		}},
+		{name: "a webhook that stops another import", want: reason.ImportMissing, change: func(in *Input) {
+			away(in)
+			in.Here.Frozen = []wellknown.Freeze{{Code: "import-webhook", Detail: "imports wait for the webhook x: shop/web"}}
+		}},
 		{name: "a reason that suspends no imports, without the import", want: reason.ImportMissing,
 			change: func(in *Input) {
 				away(in)

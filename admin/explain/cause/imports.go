@@ -3,6 +3,7 @@ package cause
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -47,14 +48,23 @@ func checkImport(w *walk) {
 	}
 }
 
-// orWebhook returns the code of a missing write of this cluster's controller, or that of the webhook which stops it.
+// orWebhook returns the code of a missing write of this cluster's controller, or that of the webhook which stops it. The
+// controller names the imports that wait for one, up to a number.
 func (w *walk) orWebhook(code reason.Code, evidence string) (reason.Code, string) {
 	if !hasLeader(w.in) {
 		return code, evidence
 	}
 	for _, f := range w.in.Here.Frozen {
-		if f.Code == string(reason.ImportWebhook) {
+		if f.Code != string(reason.ImportWebhook) {
+			continue
+		}
+		_, imports, _ := strings.Cut(f.Detail, ": ")
+		all := strings.Split(imports, ", ")
+		switch {
+		case slices.Contains(all, w.target.Namespace+"/"+w.target.Service):
 			return reason.ImportWebhook, evidence + "; " + oneLine(f.Detail)
+		case strings.HasSuffix(imports, " more"):
+			return code, evidence + "; perhaps " + oneLine(f.Detail)
 		}
 	}
 	return code, evidence
