@@ -57,16 +57,26 @@ func (x *exporter) balancers() (addrs []netip.Addr) {
 	return slices.Compact(addrs)
 }
 
-// withoutAddress returns why a load balancer has no address to export: for good, or until it gets one.
+// withoutAddress returns why a load balancer has no address that other clusters could use: for good, or until it gets
+// one.
 func (x *exporter) withoutAddress() (failed, waits string) {
-	if len(x.balancers()) > 0 {
-		return "", ""
-	}
-	for _, in := range x.service.Status.LoadBalancer.Ingress {
-		if in.Hostname != "" {
-			return fmt.Sprintf("The load balancer of the Service has the host name %.80q and no address: want one with an IP.",
-				in.Hostname), ""
+	addrs, families := x.balancers(), x.families()
+	if len(addrs) == 0 {
+		for _, in := range x.service.Status.LoadBalancer.Ingress {
+			if in.Hostname != "" {
+				return fmt.Sprintf("The load balancer of the Service has the host name %.80q and no address: want one with an IP.",
+					in.Hostname), ""
+			}
 		}
+		return "", "The load balancer of the Service has no address yet."
 	}
-	return "", "The load balancer of the Service has no address yet."
+	addrs = slices.DeleteFunc(addrs, func(a netip.Addr) bool { return !slices.Contains(families, broker.FamilyOf(a)) })
+	switch {
+	case len(addrs) == 0:
+		return fmt.Sprintf("The load balancer of the Service has no address of its family, %s.", families[0]), ""
+	case x.o.Networks != nil && !slices.ContainsFunc(addrs, x.isDeclared):
+		return fmt.Sprintf("The load balancer has the address %s, and this cluster has declared no network with it: "+
+			"join again with --load-balancer-cidr.", addrs[0]), ""
+	}
+	return "", ""
 }

@@ -298,6 +298,7 @@ func TestLoadBalancer(t *testing.T) {
 		change           func(*corev1.Service)
 		source           *discoveryv1.EndpointSlice
 		ingress          string
+		declared         string // network
 		want, condition  string
 	}{
 		{name: "two addresses", ingress: "192.0.2.9 192.0.2.1", want: "IPv4:5432 [192.0.2.1 192.0.2.9]", condition: ok},
@@ -307,6 +308,13 @@ func TestLoadBalancer(t *testing.T) {
 		{name: "no address yet", want: "IPv4:5432 []; IPv6:5432 []",
 			condition: "True/Valid  The load balancer of the Service has no address yet."},
 		{name: "a host name beside an address", ingress: "192.0.2.1 lb.example.org", want: "IPv4:5432 [192.0.2.1]", condition: ok},
+		{name: "another family", ingress: "2001:db8::1",
+			change:    func(s *corev1.Service) { s.Spec.IPFamilies = s.Spec.IPFamilies[:1] },
+			want:      "IPv4:5432 []",
+			condition: "True/Valid The load balancer of the Service has no address of its family, IPv4. "},
+		{name: "no declared network", ingress: "198.51.100.1", declared: "192.0.2.0/24", want: "IPv4:5432 []",
+			condition: "True/Valid The load balancer has the address 198.51.100.1, and this cluster has declared no network with it: " +
+				"join again with --load-balancer-cidr. "},
 		{name: "a host name alone", ingress: "lb.example.org", want: "IPv4:5432 []; IPv6:5432 []",
 			condition: `True/Valid The load balancer of the Service has the host name "lb.example.org" and no address: want one with an IP. `},
 		{name: "another type", change: func(s *corev1.Service) { s.Spec.Type = "" }, condition: "False/InvalidServiceType  "},
@@ -319,6 +327,9 @@ func TestLoadBalancer(t *testing.T) {
 		exp, service, o := newExport(), newService(), options()
 		if o.Endpoints = LoadBalancer; tt.annotation != "" {
 			exp.Annotations[broker.AnnotationEndpoints] = tt.annotation
+		}
+		if tt.declared != "" {
+			o.Networks = []netip.Prefix{netip.MustParsePrefix(tt.declared)}
 		}
 		service.Spec.Type = corev1.ServiceTypeLoadBalancer
 		for _, text := range strings.Fields(tt.ingress) {

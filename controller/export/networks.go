@@ -29,11 +29,15 @@ func (x *exporter) declared(s *discoveryv1.EndpointSlice) *discoveryv1.EndpointS
 // isUndeclared notes an address that is not exported.
 func (x *exporter) isUndeclared(text string) bool {
 	addr, err := broker.ParseAddress(text)
-	if err == nil && slices.ContainsFunc(x.o.Networks, func(p netip.Prefix) bool { return p.Contains(addr) }) {
+	if err == nil && x.isDeclared(addr) {
 		return false
 	}
 	x.undeclared = append(x.undeclared, text)
 	return true
+}
+
+func (x *exporter) isDeclared(addr netip.Addr) bool {
+	return slices.ContainsFunc(x.o.Networks, func(p netip.Prefix) bool { return p.Contains(addr) })
 }
 
 // dropUndeclared reports the addresses that are left out; it returns their number.

@@ -260,6 +260,7 @@ func deleteCollections(t *testing.T, m *testclusterset.Member, part string) {
 	for _, command := range commands {
 		r, ok := map[string]schema.GroupVersionResource{
 			"serviceimports.multicluster.x-k8s.io": {Group: "multicluster.x-k8s.io", Version: "v1beta1", Resource: "serviceimports"},
+			"services":                             {Version: "v1", Resource: "services"},
 			"endpointslices":                       {Group: "discovery.k8s.io", Version: "v1", Resource: "endpointslices"},
 		}[command[1]]
 		if !ok {
