@@ -245,12 +245,14 @@ func (c *Client) Delete(ctx context.Context, obj Object) error {
 
 // DeleteVersion is [Client.Delete] for the version of obj: a later one is a conflict, too.
 func (c *Client) DeleteVersion(ctx context.Context, obj Object) error {
-	return c.delete(ctx, obj, &metav1.Preconditions{UID: new(obj.GetUID()), ResourceVersion: new(obj.GetResourceVersion())})
+	return c.delete(ctx, obj, &metav1.Preconditions{UID: new(obj.GetUID()),
+		ResourceVersion: new(obj.GetResourceVersion())})
 }
 
 func (c *Client) delete(ctx context.Context, obj Object, only *metav1.Preconditions) error {
 	k := c.served(ctx, obj, obj.GetNamespace())
-	options := metav1.DeleteOptions{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"}, Preconditions: only}
+	options := metav1.DeleteOptions{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"},
+		Preconditions: only}
 	body, err := json.Marshal(options)
 	if err != nil {
 		return fmt.Errorf("delete %s %s: %w", k.Kind, place(obj.GetNamespace(), obj.GetName()), err)

@@ -253,7 +253,7 @@ func testWrites(t *testing.T, c *controlplane.ControlPlane, account string) {
 		cloud("derived-cloud", ours),
 	}
 	apply(t, c, &corev1.Namespace{TypeMeta: kind(corev1.SchemeGroupVersion, "Namespace"),
-		ObjectMeta: metav1.ObjectMeta{Name: "shop"}},
+		ObjectMeta: metav1.ObjectMeta{Name: "shop", Annotations: map[string]string{broker.AnnotationExportSelector: ""}}},
 		&corev1.Namespace{TypeMeta: kind(corev1.SchemeGroupVersion, "Namespace"),
 			ObjectMeta: metav1.ObjectMeta{Name: "openshift-dns",
 				Annotations: map[string]string{broker.AnnotationAllowedSources: ""}}},
@@ -377,6 +377,10 @@ func testExportWrites(t *testing.T, c *controlplane.ControlPlane, account string
 	}{
 		{"one without our label", write{verb: "create", object: ruled(func(e *mcsv1beta1.ServiceExport) { e.Labels = nil })}, others},
 		{"one with a spec", write{verb: "create", object: ruled(func(e *mcsv1beta1.ServiceExport) { e.Spec = users.Spec })}, others},
+		{"one with another label", write{verb: "create", object: ruled(func(e *mcsv1beta1.ServiceExport) { e.Labels["x"] = "y" })}, others},
+		{"one in a namespace without a rule", write{verb: "create", object: ruled(func(e *mcsv1beta1.ServiceExport) {
+			e.Namespace = "openshift-shop"
+		})}, others},
 		{"one of a rule", write{verb: "create", object: ruled(func(*mcsv1beta1.ServiceExport) {})}, ""},
 		{"the end of one", write{verb: "delete", object: ended}, ""},
 		{"the end of a user's", write{verb: "delete", object: users.DeepCopy()}, others},

@@ -208,7 +208,8 @@ func (e *exportCommand) export(ctx context.Context, name string) error {
 		options := metav1.ApplyOptions{FieldManager: wellknown.ManagerExport, Force: true, DryRun: e.options.DryRun.Field()}
 		after, err := read.Served(read.ServiceExports, func(r schema.GroupVersionResource) (*unstructured.Unstructured,
 			error) {
-			after, err := e.client.Resource(r).Namespace(e.namespace).Apply(ctx, name, e.desired(r.GroupVersion(), name), options)
+			after, err := e.client.Resource(r).Namespace(e.namespace).Apply(ctx, name, e.desired(r.GroupVersion(), name),
+				options)
 			if err == nil && isOfRule(after) {
 				after, err = e.takeOver(ctx, r, name)
 			}

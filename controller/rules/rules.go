@@ -89,8 +89,8 @@ func isMade(exp *mcsv1beta1.ServiceExport) bool {
 		})
 }
 
-// matches leaves out Services that cannot be exported, those that opt out, and those that are derived from imports, also
-// by another implementation: it would derive a Service from their exports again.
+// matches leaves out Services that cannot be exported, those that opt out, and those that are derived from imports,
+// also by another implementation: it would derive a Service from their exports again.
 func matches(selector labels.Selector, s *corev1.Service) bool {
 	if s == nil || s.DeletionTimestamp != nil || s.Spec.Type == corev1.ServiceTypeExternalName {
 		return false

@@ -48,8 +48,8 @@ func checkImport(w *walk) {
 	}
 }
 
-// orWebhook returns the code of a missing write of this cluster's controller, or that of the webhook which stops it. The
-// controller names the imports that wait for one, up to a number.
+// orWebhook returns the code of a missing write of this cluster's controller, or that of the webhook which stops it.
+// The controller names the imports that wait for one, up to a number.
 func (w *walk) orWebhook(code reason.Code, evidence string) (reason.Code, string) {
 	if !hasLeader(w.in) {
 		return code, evidence

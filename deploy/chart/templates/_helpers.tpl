@@ -534,7 +534,9 @@ spec:
     - expression: >-
         variables.kind != 'serviceexports' || request.operation != 'UPDATE' &&
         [object, oldObject].all(o, o == null || has(o.metadata.labels) && variables.mark in o.metadata.labels &&
-        o.metadata.labels[variables.mark] == 'controller.clusterset-dns.io' && (request.operation == 'DELETE' ||
+        o.metadata.labels[variables.mark] == 'controller.clusterset-dns.io' && (request.operation == 'DELETE' || o.metadata.labels.size() == 1 &&
+        namespaceObject != null && has(namespaceObject.metadata.annotations) &&
+        'clusterset-dns.io/export-selector' in namespaceObject.metadata.annotations &&
         (!has(o.spec) || !has(o.spec.exportedLabels) && !has(o.spec.exportedAnnotations)) && !has(o.metadata.annotations) && !has(o.metadata.finalizers) && !has(o.metadata.ownerReferences))) ||
         request.operation == 'UPDATE' &&
         has(object.spec) == has(oldObject.spec) && (!has(object.spec) || object.spec == oldObject.spec) &&
@@ -546,7 +548,7 @@ spec:
         variables.annotations.all(k, k == 'clusterset-dns.io/exported-to' ||
         k in variables.oldAnnotations && variables.annotations[k] == variables.oldAnnotations[k]) &&
         variables.oldAnnotations.all(k, k == 'clusterset-dns.io/exported-to' || k in variables.annotations)
-      message: "the controller writes only the annotation clusterset-dns.io/exported-to of ServiceExports, and makes and ends those with its own label"
+      message: "the controller writes only the annotation clusterset-dns.io/exported-to of ServiceExports, and makes and ends those of rules, with its own label"
     # External IPs that others have set stay as they are.
     - expression: >-
         variables.kind != 'services' || object == null ||

@@ -103,7 +103,8 @@ func balanced(s service, addrs ...netip.Addr) *corev1.Service {
 	object := s.Object()
 	object.Spec.Type = corev1.ServiceTypeLoadBalancer
 	for _, a := range addrs {
-		object.Status.LoadBalancer.Ingress = append(object.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: a.String()})
+		object.Status.LoadBalancer.Ingress = append(object.Status.LoadBalancer.Ingress,
+			corev1.LoadBalancerIngress{IP: a.String()})
 	}
 	return object
 }
