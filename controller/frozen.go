@@ -16,6 +16,7 @@ const (
 	// frozenDelay is how long a reason is in force before it is saved: lists are incomplete for a moment after each start.
 	frozenDelay = 3 * time.Second
 	// frozenAgain is the time after which the saved note is read again: a Lease that was made anew is empty.
+	// Details may have changed, too.
 	frozenAgain = time.Minute
 )
 
@@ -28,9 +29,8 @@ type frozenNote struct {
 	freezes *safety.Freezes
 	log     logging.Logger
 
-	key     string // the reasons in force and their codes
-	text    string // the annotation: details are those of when the key changed, since they change with every object
-	at      time.Time
+	key     string    // the reasons in force and their codes
+	at      time.Time // of the last write; details are as old, since they change with every object
 	failing logging.Failure[bool]
 }
 
@@ -64,15 +64,16 @@ func (f *frozenNote) run(ctx context.Context) error {
 	})
 }
 
-// save writes if reasons or codes changed, and otherwise only what somebody else removed.
+// save writes if reasons or codes changed, and otherwise, from time to time, details and what somebody else removed.
 func (f *frozenNote) save(ctx context.Context, now time.Time) error {
-	if key, text := f.inForce(now); key != f.key {
-		f.key, f.text, f.at = key, text, time.Time{}
+	key, text := f.inForce(now)
+	if key != f.key {
+		f.key, f.at = key, time.Time{}
 	}
 	if now.Sub(f.at) < frozenAgain {
 		return nil
 	}
-	if err := f.note.Save(ctx, f.text, wellknown.ManagerController); err != nil {
+	if err := f.note.Save(ctx, text, wellknown.ManagerController); err != nil {
 		return err
 	}
 	if err := f.choice.Save(ctx, f.chosen, wellknown.ManagerController); err != nil {

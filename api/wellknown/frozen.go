@@ -15,7 +15,7 @@ const AnnotationFrozen = "clusterset-dns.io/frozen"
 type Freeze struct {
 	Reason   string    `json:"reason"`
 	Code     string    `json:"code"`              // of package reason; one that this version does not know comes from a newer controller
-	Detail   string    `json:"detail"`            // one phrase, as it was when the reason came into force
+	Detail   string    `json:"detail"`            // one phrase, as it was a minute ago or later
 	Suspends string    `json:"suspends"`          // in words
 	Imports  bool      `json:"imports,omitempty"` // suspends what imports are made from: they may lack something because of it
 	Since    time.Time `json:"since"`

@@ -62,7 +62,7 @@ func (i *Importer) Review() {
 }
 
 // maxNamedImports is how many imports that wait for a webhook are named.
-const maxNamedImports = 10
+const maxNamedImports = 5
 
 // waitingText names the admission webhooks that could not be called, by import, and the imports: "" without any.
 // clusterset explain looks for its service among these.

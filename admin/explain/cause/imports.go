@@ -49,7 +49,7 @@ func checkImport(w *walk) {
 }
 
 // orWebhook returns the code of a missing write of this cluster's controller, or that of the webhook which stops it.
-// The controller names the imports that wait for one, up to a number.
+// The controller names the imports that wait for one, up to a number, as of a minute ago.
 func (w *walk) orWebhook(code reason.Code, evidence string) (reason.Code, string) {
 	if !hasLeader(w.in) {
 		return code, evidence
@@ -59,13 +59,10 @@ func (w *walk) orWebhook(code reason.Code, evidence string) (reason.Code, string
 			continue
 		}
 		_, imports, _ := strings.Cut(f.Detail, ": ")
-		all := strings.Split(imports, ", ")
-		switch {
-		case slices.Contains(all, w.target.Namespace+"/"+w.target.Service):
+		if slices.Contains(strings.Split(imports, ", "), w.target.Namespace+"/"+w.target.Service) {
 			return reason.ImportWebhook, evidence + "; " + oneLine(f.Detail)
-		case strings.HasSuffix(imports, " more"):
-			return code, evidence + "; perhaps " + oneLine(f.Detail)
 		}
+		return code, evidence + "; perhaps by the same cause as others: " + oneLine(f.Detail)
 	}
 	return code, evidence
 }
