@@ -503,6 +503,17 @@ func exports(t *testing.T, east *controlplane.ControlPlane, member, administrato
 	want(t, exitOK, []string{"db -n shop deleted", "ghost -n shop deleted"}, "unexport", "db", "ghost", "late", member,
 		"-n", "shop")
 	want(t, exitOK, []string{"db -n shop unchanged (not found)"}, "unexport", "db", member, "-n", "shop")
+	const ruled = `
+apiVersion: multicluster.x-k8s.io/v1beta1
+kind: ServiceExport
+metadata: {namespace: shop, name: db, labels: {app.kubernetes.io/managed-by: controller.clusterset-dns.io}}
+`
+	if err := east.ApplyYAML(t.Context(), []byte(ruled)); err != nil {
+		t.Fatal(err)
+	}
+	want(t, exitError, []string{"error: unexport db: the rule of namespace shop"}, "unexport", "db", member, "-n", "shop")
+	want(t, exitOK, []string{"db -n shop updated"}, "export", "db", member, "-n", "shop", "--wait=false")
+	want(t, exitOK, []string{"db -n shop deleted"}, "unexport", "db", member, "-n", "shop", "--wait=false")
 	for _, verb := range []string{"export", "unexport"} {
 		want(t, exitError, []string{"error: " + verb + ` db: namespace "nope" does not exist: want the namespace of the Service (-n)`}, verb, "db", member, "-n", "nope")
 	}
