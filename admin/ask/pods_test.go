@@ -18,7 +18,7 @@ import (
 	"github.com/clusterset-dns/clusterset/admin/read"
 )
 
-// An API server that does not forward ports says why, and each Pod has that reason. No more than atOnce wait for it.
+// Each Pod has the error of an API server that does not forward ports. At most atOnce of them wait for it.
 func TestServiceNotForwarded(t *testing.T) {
 	for _, tt := range []struct {
 		code, pods int

@@ -57,8 +57,8 @@ func Open(role Role, config *rest.Config) (*Cluster, error) {
 	return c, nil
 }
 
-// OpenWithin opens a cluster of which many objects are read at once, each within a timeout; 0 means no timeout. It does
-// not contact the API server.
+// OpenWithin opens a cluster for many reads at once, each within a timeout; 0 means no timeout. It does not contact the
+// API server.
 func OpenWithin(config *rest.Config, timeout time.Duration, grants string) (*Cluster, error) {
 	config = rest.CopyConfig(config)
 	config.QPS, config.Burst = 100, 200

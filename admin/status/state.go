@@ -131,7 +131,7 @@ type MemberState struct {
 	LoadBalancerCIDRs []string   `json:"loadBalancerCIDRs,omitempty"`
 	VIPCIDR           string     `json:"vipCIDR,omitempty"`
 	SecondVIPCIDR     string     `json:"secondVIPCIDR,omitempty"` // of the other IP family
-	VIP               string     `json:"vip,omitempty"`           // the option of its controller, if it says so
+	VIP               string     `json:"vip,omitempty"`           // the option of its controller, "" if unknown
 	Merge             string     `json:"merge,omitempty"`         // likewise
 	KubeSystemUID     string     `json:"kubeSystemUID"`
 	This              bool       `json:"this,omitempty"` // the cluster that was read

@@ -113,7 +113,7 @@ type Resolver struct {
 	Restart bool `json:"restart,omitempty"`
 	// Addresses are the cluster IPs at which Pods reach it; empty for node-local-dns.
 	Addresses []string `json:"addresses,omitempty"`
-	// Bound is that of its Corefile.
+	// Bound is the result of [Bound] for its Corefile.
 	Bound bool `json:"-"`
 
 	// Apply wires it, nil if there is nothing to do or nothing that can be done; Undo removes what we have written, nil if

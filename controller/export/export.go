@@ -158,7 +158,7 @@ func valid(exp *mcsv1beta1.ServiceExport, service *corev1.Service, o Options) (m
 			"This Service is derived from an import: export the Services that the import stands for."
 	case o.Endpoints == LoadBalancer && isHeadless(service):
 		return mcsv1beta1.ServiceExportReasonInvalidServiceType,
-			"A headless Service has no load balancer whose addresses could be exported: want a Service of type LoadBalancer."
+			"A headless Service has no load balancer: want a Service of type LoadBalancer."
 	case o.Endpoints == LoadBalancer && service.Spec.Type != corev1.ServiceTypeLoadBalancer:
 		return mcsv1beta1.ServiceExportReasonInvalidServiceType, fmt.Sprintf(
 			"The addresses of its load balancer are to be exported, and the Service is of type %s: want LoadBalancer.",

@@ -133,7 +133,7 @@ func TestStatusIsRejected(t *testing.T) {
 	}
 }
 
-// docs/spec/controller.md 3.1: the broker shows a rejected export until it is gone. A broker whose CRD lacks the field
+// docs/spec/controller.md 3.1: the broker shows a rejected export until a user deletes it. A broker whose CRD lacks the field
 // takes the rest of the status.
 func TestRejectedExportIsPublished(t *testing.T) {
 	tier.All(t)

@@ -27,7 +27,7 @@ type Status struct {
 	Broker     Link        `json:"broker"`
 	DNS        *DNS        `json:"dns,omitempty"` // nil where this cluster has no Service of a DNS server of the clusterset
 	Problems   []Problem   `json:"problems"`      // Bound fills it in
-	Failed     []Service   `json:"failed"`        // services whose export or import failed
+	Failed     []Service   `json:"failed"`        // with a failed export or import
 	Counts     Counts      `json:"counts"`
 	Frozen     []Freeze    `json:"frozen"`
 	Members    []Member    `json:"members"`
@@ -72,7 +72,7 @@ type Counts struct {
 	Services   int `json:"services"`
 	Exports    int `json:"exports"` // of this cluster
 	Imports    int `json:"imports"`
-	Failed     int `json:"failed"` // services whose export or import failed
+	Failed     int `json:"failed"` // with a failed export or import
 	Conflicts  int `json:"conflicts"`
 	Selections int `json:"selections"`
 }

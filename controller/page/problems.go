@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// problems lists what is not well, as far as the leader knows it. s is bounded.
+// problems lists the problems that the leader knows. s is bounded.
 func (s Status) problems() []Problem {
 	all := []Problem{}
 	add := func(run, format string, args ...any) {
