@@ -203,7 +203,7 @@ func (e *exportCommand) export(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	same := before != nil && e.coversFlags(before)
+	same := before != nil && !isOfRule(before) && e.coversFlags(before)
 	if e.options.DryRun != write.DryRunClient {
 		options := metav1.ApplyOptions{FieldManager: wellknown.ManagerExport, Force: true, DryRun: e.options.DryRun.Field()}
 		after, err := read.Served(read.ServiceExports, func(r schema.GroupVersionResource) (*unstructured.Unstructured,
@@ -218,7 +218,7 @@ func (e *exportCommand) export(ctx context.Context, name string) error {
 		if err != nil {
 			return err
 		}
-		same = before != nil && sameExport(before, after) && !isOfRule(before)
+		same = before != nil && !isOfRule(before) && sameExport(before, after)
 	}
 	switch {
 	case before == nil:

@@ -512,7 +512,10 @@ metadata: {namespace: shop, name: db, labels: {app.kubernetes.io/managed-by: con
 		t.Fatal(err)
 	}
 	want(t, exitError, []string{"error: unexport db: the rule of namespace shop"}, "unexport", "db", member, "-n", "shop")
-	want(t, exitOK, []string{"db -n shop updated"}, "export", "db", member, "-n", "shop", "--wait=false")
+	for _, dry := range []string{"client", "server", "none"} {
+		want(t, exitOK, []string{"db -n shop updated"}, "export", "db", member, "-n", "shop", "--wait=false",
+			"--dry-run="+dry)
+	}
 	want(t, exitOK, []string{"db -n shop deleted"}, "unexport", "db", member, "-n", "shop", "--wait=false")
 	for _, verb := range []string{"export", "unexport"} {
 		want(t, exitError, []string{"error: " + verb + ` db: namespace "nope" does not exist: want the namespace of the Service (-n)`}, verb, "db", member, "-n", "nope")
