@@ -102,8 +102,8 @@ type Freeze struct {
 // StopsImports reports whether an import may lack something because of f.
 func (f Freeze) StopsImports() bool { return reasons[f.Reason].suspends&Import != 0 }
 
-// NewFreezes returns Freezes without a reason in force. changed is called each time that a reason, but for [Webhook],
-// comes into force or clears.
+// NewFreezes returns Freezes without a reason in force. changed is called each time that a reason which suspends an
+// operation comes into force or clears.
 func NewFreezes(log logging.Logger, m *metrics.Metrics, changed func()) *Freezes {
 	return &Freezes{log: log, metrics: m, changed: changed}
 }
@@ -137,7 +137,7 @@ func (f *Freezes) SetFor(r Reason, code reason.Code, detail string) {
 	} else {
 		f.log.Infof("no longer frozen (%s)", r)
 	}
-	if r != Webhook { // nothing follows from it
+	if reasons[r].suspends != 0 {
 		f.changed()
 	}
 }
