@@ -63,10 +63,12 @@ func ownExport(w *walk, exp *mcsv1beta1.ServiceExport) (_ Step, partial bool, ev
 	return Step{}, false, ""
 }
 
-// codeOf returns the code of a condition that we wrote, otherwise if another implementation of the MCS API has a reason
-// of its own.
+// codeOf returns the first code at the end of the condition's message, or that of its reason, otherwise if another
+// implementation of the MCS API has a reason of its own.
 func codeOf(from reason.Source, c *metav1.Condition, otherwise reason.Code) reason.Code {
-	return cmp.Or(reason.Of(from, c.Reason), otherwise)
+	_, codes := reason.Split(c.Message)
+	first, _, _ := strings.Cut(strings.Trim(codes, " []"), ",")
+	return cmp.Or(reason.Code(first), reason.Of(from, c.Reason), otherwise)
 }
 
 // CurrentCondition returns a condition of a ServiceExport if it is about the current generation, else nil.

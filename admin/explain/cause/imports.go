@@ -94,9 +94,6 @@ func importFault(w *walk) (reason.Code, string) {
 	if c == nil || c.Status != metav1.ConditionFalse {
 		return "", ""
 	}
-	if strings.HasSuffix(c.Message, reason.With("", reason.ImportWebhook)) {
-		return reason.ImportWebhook, conditionText(c)
-	}
 	return codeOf(reason.ImportReady, c, reason.ImportPending), conditionText(c)
 }
 
