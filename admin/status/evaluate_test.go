@@ -98,8 +98,8 @@ func TestStatusNamesImports(t *testing.T) {
 	deleted.DeletionTimestamp = &metav1.Time{Time: now}
 	imports := importList{ours: []*mcsv1beta1.ServiceImport{
 		imp("ready", metav1.ConditionTrue, mcsv1beta1.ServiceImportReasonReady, 0), imp("new", "", "", 0), deleted,
-		imp("waits", metav1.ConditionFalse, mcsv1beta1.ServiceImportReasonPending, normallyPending-1),
-		imp("quota", metav1.ConditionFalse, mcsv1beta1.ServiceImportReasonPending, normallyPending),
+		imp("waits", metav1.ConditionFalse, mcsv1beta1.ServiceImportReasonPending, wellknown.PendingImport-1),
+		imp("quota", metav1.ConditionFalse, mcsv1beta1.ServiceImportReasonPending, wellknown.PendingImport),
 		imp("families", metav1.ConditionFalse, mcsv1beta1.ServiceImportReasonIPFamilyNotSupported, 0),
 	}}
 	cluster := &ClusterState{NotReadyImports: imports.notReady(now), CredentialExpires: new(now.Add(time.Hour)),

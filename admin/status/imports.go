@@ -21,10 +21,6 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
 
-// normallyPending is the time after which a pending import is a problem. Until then it waits for a derived Service or a
-// clusterset IP.
-const normallyPending = 10 * time.Second
-
 // labelOldImport is on the ServiceImports of Lighthouse before 0.15, one for each service and cluster.
 const labelOldImport = "lighthouse.submariner.io/sourceCluster"
 
@@ -61,7 +57,7 @@ func (l importList) notReady(now time.Time) []NotReadyImport {
 			continue
 		}
 		if c.Reason != string(mcsv1beta1.ServiceImportReasonPending) ||
-			now.Sub(c.LastTransitionTime.Time) >= normallyPending {
+			now.Sub(c.LastTransitionTime.Time) >= wellknown.PendingImport {
 			all = append(all, NotReadyImport{imp.Namespace, imp.Name, c.Reason, c.Message})
 		}
 	}

@@ -1,5 +1,14 @@
 package wellknown
 
+import "time"
+
+// A condition Ready that is pending for so long has failed. An import waits for its derived Service or a clusterset IP,
+// an export perhaps for a load balancer.
+const (
+	PendingImport = 10 * time.Second
+	PendingExport = 5 * time.Minute
+)
+
 // ReasonUndeclaredAddresses is the reason of the condition Ready of a ServiceExport, which is then true, while
 // endpoints have addresses outside of the networks that the cluster declared (docs/spec/controller.md 3.4).
 const ReasonUndeclaredAddresses = "UndeclaredAddresses"

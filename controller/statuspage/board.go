@@ -16,6 +16,7 @@ import (
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/controller/broker"
 	"github.com/clusterset-dns/clusterset/controller/export"
 	"github.com/clusterset-dns/clusterset/controller/identity"
@@ -199,17 +200,19 @@ func (p *Parts) service(svc types.NamespacedName, now time.Time) page.Service {
 // stateOf returns the fault of a service in this cluster in a few words, or that it is ready.
 func (p *Parts) stateOf(svc types.NamespacedName, now time.Time) page.Service {
 	row := page.Service{Name: svc.String()}
-	fault := func(of string, conditions []metav1.Condition, names ...string) bool {
+	fault := func(of string, pending time.Duration, conditions []metav1.Condition, names ...string) bool {
 		for _, name := range names {
 			c := meta.FindStatusCondition(conditions, name)
 			if c != nil && c.Status != metav1.ConditionTrue {
-				row.State, row.Failed = fmt.Sprintf("%s: %s: %s", of, c.Reason, c.Message), fails(c, now)
+				row.State = fmt.Sprintf("%s: %s: %s", of, c.Reason, c.Message)
+				row.Failed = c.Reason != string(mcsv1beta1.ServiceImportReasonPending) ||
+					now.Sub(c.LastTransitionTime.Time) >= pending
 				return true
 			}
 		}
 		return false
 	}
-	if exp := p.Member.Export(svc); exp != nil && fault("export", exp.Status.Conditions,
+	if exp := p.Member.Export(svc); exp != nil && fault("export", wellknown.PendingExport, exp.Status.Conditions,
 		string(mcsv1beta1.ServiceExportConditionValid), string(mcsv1beta1.ServiceExportConditionReady)) {
 		return row
 	}
@@ -223,19 +226,11 @@ func (p *Parts) stateOf(svc types.NamespacedName, now time.Time) page.Service {
 		row.State = "not imported: the namespace does not take part"
 	case imp == nil:
 		row.State = "not imported"
-	case !fault("import", imp.Status.Conditions, string(mcsv1beta1.ServiceImportConditionReady)):
+	case !fault("import", wellknown.PendingImport, imp.Status.Conditions,
+		string(mcsv1beta1.ServiceImportConditionReady)):
 		row.State, row.OK = "ready", true
 	}
 	return row
-}
-
-// normallyPending is the time after which an export or import that is pending has failed.
-const normallyPending = 5 * time.Minute // a load balancer takes that long
-
-// fails reports whether somebody has to act on a condition that is not true.
-func fails(c *metav1.Condition, now time.Time) bool {
-	return c.Reason != string(mcsv1beta1.ServiceImportReasonPending) ||
-		now.Sub(c.LastTransitionTime.Time) >= normallyPending
 }
 
 // readyEndpoints returns how many endpoints of a slice are ready.
