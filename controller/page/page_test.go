@@ -112,9 +112,7 @@ func TestGolden(t *testing.T) {
 		Broker:   Link{Connected: true, Membership: "admitted", CredentialExpires: before(-100 * time.Hour)},
 		Services: Query{}.Select(nil)}
 	for name, s := range map[string]Status{
-		"standby": standby, "well": well, "empty": {At: now, State: State{Leads: true, Detail: "This instance leads."},
-			Services: Query{}.Select(nil)},
-		"example": example(plain), "hostile": example(hostile),
+		"standby": standby, "well": well, "example": example(plain), "hostile": example(hostile),
 	} {
 		file := filepath.Join("testdata", name+".html")
 		got := strings.Replace(render(t, s, Query{Page: 1}), style, "", 1)
