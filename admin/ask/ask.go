@@ -33,9 +33,7 @@ func (q *Question) message() *dns.Msg {
 	return m.SetEdns0(1232, false)
 }
 
-func (q *Question) within(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(ctx, cmp.Or(q.Timeout, DefaultTimeout))
-}
+func (q *Question) timeout() time.Duration { return cmp.Or(q.Timeout, DefaultTimeout) }
 
 // Addresses asks all servers at once, each over UDP and TCP.
 func Addresses(ctx context.Context, q Question, addresses []string) []cause.Server {
@@ -53,9 +51,9 @@ func Addresses(ctx context.Context, q Question, addresses []string) []cause.Serv
 
 // Address asks one server, "<host>:<port>", over udp or tcp.
 func Address(ctx context.Context, q Question, network, address string) cause.Reply {
-	ctx, cancel := q.within(ctx)
+	ctx, cancel := context.WithTimeout(ctx, q.timeout())
 	defer cancel()
-	client := dns.Client{Net: network, Timeout: cmp.Or(q.Timeout, DefaultTimeout)}
+	client := dns.Client{Net: network, Timeout: q.timeout()}
 	answer, _, err := client.ExchangeContext(ctx, q.message(), address)
 	if err != nil {
 		return cause.Reply{Asked: true, Failure: fmt.Sprintf("%s %s: %s", network, address, logging.Line(err))}

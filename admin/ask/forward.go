@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -14,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/portforward"
 	"k8s.io/client-go/transport/spdy"
 	"k8s.io/streaming/pkg/httpstream"
@@ -31,14 +33,17 @@ type stream struct {
 
 // dial opens a stream through the API server, which ends with ctx.
 func dial(ctx context.Context, c *read.Cluster, pod *corev1.Pod, port int) (*stream, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	type dialed struct {
 		conn httpstream.Connection
 		err  error
 	}
-	// It takes no context.
+	// No context ends the wait for an answer over SPDY.
 	done := make(chan dialed)
 	go func() {
-		conn, err := connect(c, pod)
+		conn, err := connect(ctx, c, pod)
 		select {
 		case done <- dialed{conn, err}:
 		case <-ctx.Done(): // the caller has returned
@@ -51,6 +56,10 @@ func dial(ctx context.Context, c *read.Cluster, pod *corev1.Pod, port int) (*str
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case d := <-done:
+		if errors.Is(d.err, os.ErrDeadlineExceeded) {
+			<-ctx.Done() // the connection has its deadline
+			return nil, ctx.Err()
+		}
 		if d.err != nil {
 			return nil, d.err
 		}
@@ -61,9 +70,11 @@ func dial(ctx context.Context, c *read.Cluster, pod *corev1.Pod, port int) (*str
 }
 
 // connect connects over a WebSocket, or over SPDY if the API server is too old for that, or its roles are.
-func connect(c *read.Cluster, pod *corev1.Pod) (httpstream.Connection, error) {
+func connect(ctx context.Context, c *read.Cluster, pod *corev1.Pod) (httpstream.Connection, error) {
+	config := rest.CopyConfig(c.API)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &bounded{ctx, next} })
 	at := c.Core.RESTClient().Post().Resource("pods").Namespace(pod.Namespace).Name(pod.Name).SubResource("portforward").URL()
-	overWebSocket, err := portforward.NewSPDYOverWebsocketDialerForStreaming(at, c.API)
+	overWebSocket, err := portforward.NewSPDYOverWebsocketDialerForStreaming(at, config)
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +82,7 @@ func connect(c *read.Cluster, pod *corev1.Pod) (httpstream.Connection, error) {
 	if err == nil || !httpstream.IsUpgradeFailure(err) && !httpstream.IsHTTPSProxyError(err) {
 		return conn, err
 	}
-	transport, upgrader, failed := spdy.RoundTripperFor(c.API)
+	transport, upgrader, failed := spdy.RoundTripperFor(config)
 	if failed != nil {
 		return nil, failed
 	}
@@ -80,6 +91,16 @@ func connect(c *read.Cluster, pod *corev1.Pod) (httpstream.Connection, error) {
 		return conn, nil
 	}
 	return nil, cmp.Or(answerOf(err), failed)
+}
+
+// bounded ends requests with a context: the dialers of client-go take none.
+type bounded struct {
+	ctx  context.Context
+	next http.RoundTripper
+}
+
+func (b *bounded) RoundTrip(r *http.Request) (*http.Response, error) {
+	return b.next.RoundTrip(r.WithContext(b.ctx))
 }
 
 // answerOf returns the Status in a failed WebSocket request, or nil; SPDY returns only its text. API servers without

@@ -22,12 +22,16 @@ import (
 
 var portForward = schema.GroupVersionResource{Version: "v1", Resource: "pods/portforward"}
 
-// atOnce bounds the connections through the API server: a DaemonSet has as many Pods as there are Nodes.
-const atOnce = 20
+// The limits of asking all Pods of a Service: a DaemonSet has as many as there are Nodes.
+const (
+	atOnce = 20 // connections through the API server
+	turns  = 5  // the time for all Pods, as a multiple of that for one
+)
 
 // Service asks all ready Pods behind a Service of a DNS server over TCP. Each result has
 // the role. A Service without a ready Pod is one server that does not reply. One server that was not asked stands for
-// Pods that could not be listed. A Service without a selector has no Pods, and gives no server.
+// Pods that could not be listed, and another one for all Pods for which no time was left. A Service without a selector
+// has no Pods, and gives no server.
 func Service(ctx context.Context, c *read.Cluster, q Question, service *corev1.Service,
 	role cause.Role) []cause.Server {
 	if len(service.Spec.Selector) == 0 {
@@ -46,6 +50,8 @@ func Service(ctx context.Context, c *read.Cluster, q Question, service *corev1.S
 		failure := fmt.Sprintf("Service %s/%s has no ready Pod", service.Namespace, service.Name)
 		return []cause.Server{{Name: name, Role: role, Without: true, TCP: cause.Reply{Asked: true, Failure: failure}}}
 	}
+	ctx, cancel := context.WithTimeout(ctx, turns*q.timeout())
+	defer cancel()
 	servers := make([]cause.Server, len(ready))
 	var all errgroup.Group
 	all.SetLimit(atOnce)
@@ -57,6 +63,11 @@ func Service(ctx context.Context, c *read.Cluster, q Question, service *corev1.S
 		})
 	}
 	_ = all.Wait()
+	servers = slices.DeleteFunc(servers, func(s cause.Server) bool { return s.Name == "" })
+	if late := len(ready) - len(servers); late > 0 {
+		servers = append(servers, cause.Server{Name: name, Role: role,
+			Unread: fmt.Sprintf("no time was left to ask %d of %d Pods", late, len(ready))})
+	}
 	return servers
 }
 
@@ -85,12 +96,16 @@ func podPort(service *corev1.Service, pod *corev1.Pod) int {
 	return standard
 }
 
+// askPod returns a server without a name if ctx ends before the answer.
 func askPod(ctx context.Context, c *read.Cluster, q Question, pod *corev1.Pod, port int) cause.Server {
 	s := cause.Server{Name: "pod/" + pod.Name}
-	dialing, cancelDial := q.within(ctx)
+	dialing, cancelDial := context.WithTimeout(ctx, q.timeout())
 	defer cancelDial()
 	conn, err := dial(dialing, c, pod, port)
-	if err != nil {
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return cause.Server{}
+	case err != nil:
 		s.Unread = cmp.Or(read.Unread[any](c, err, "create", portForward, pod.Namespace).Why,
 			"the API server does not find the Pod, or does not forward its ports (404)")
 		return s
@@ -100,8 +115,7 @@ func askPod(ctx context.Context, c *read.Cluster, q Question, pod *corev1.Pod, p
 		failure := logging.Line(conn.reason(dialing, err))
 		switch {
 		case ctx.Err() != nil:
-			s.Unread = "the time for all Pods was over"
-			return s
+			return cause.Server{}
 		case dialing.Err() != nil:
 			failure = "no answer in time"
 		case pod.Spec.HostNetwork && strings.Contains(failure, "refused"):

@@ -18,10 +18,11 @@ import (
 	"github.com/clusterset-dns/clusterset/admin/read"
 )
 
-// Each Pod has the error of an API server that does not forward ports. At most atOnce of them wait for it.
+// Each Pod has the error of an API server that does not forward ports. At most atOnce of them wait for it. If the API
+// server does not answer, it is asked for some Pods, and one result counts the others.
 func TestServiceNotForwarded(t *testing.T) {
 	for _, tt := range []struct {
-		code, pods int
+		code, pods int // code 0: the API server does not answer
 		reason     metav1.StatusReason
 		want       string
 	}{
@@ -31,12 +32,17 @@ func TestServiceNotForwarded(t *testing.T) {
 			"the API server does not find the Pod, or does not forward its ports (404)"},
 		{http.StatusUnauthorized, 1, metav1.StatusReasonUnauthorized, "the API server rejects the credential (401)"},
 		{http.StatusForbidden, 45, metav1.StatusReasonForbidden, "the right to create pods/portforward"},
+		{0, 10 * turns * atOnce, "", "create pods/portforward in namespace kube-system: no answer within 1m0s (--timeout)"},
 	} {
 		var now, most atomic.Int32
 		api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
 			if !strings.HasSuffix(r.URL.Path, "/portforward") {
 				_ = json.NewEncoder(w).Encode(readyPods(tt.pods))
+				return
+			}
+			if tt.code == 0 {
+				<-r.Context().Done()
 				return
 			}
 			most.Store(max(most.Load(), now.Add(1)))
@@ -51,10 +57,20 @@ func TestServiceNotForwarded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		servers := Service(t.Context(), c, Question{Name: "db.shop.svc.clusterset.local", Timeout: time.Minute},
+		q := Question{Name: "db.shop.svc.clusterset.local", Timeout: time.Minute}
+		if tt.code == 0 {
+			q.Timeout = 50 * time.Millisecond
+		}
+		servers := Service(t.Context(), c, q,
 			&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "kube-dns"},
 				Spec: corev1.ServiceSpec{Selector: map[string]string{"k8s-app": "kube-dns"}}}, cause.ClusterDNS)
-		if len(servers) != tt.pods || most.Load() > atOnce {
+		if last := len(servers) - 1; tt.code == 0 && last < tt.pods {
+			late := fmt.Sprintf("no time was left to ask %d of %d Pods", tt.pods-last, tt.pods)
+			if s := servers[last]; s.Name != "service/kube-dns" || s.Unread != late || s.Role != cause.ClusterDNS {
+				t.Errorf("last %+v, want one for the Service: %s", s, late)
+			}
+			servers = servers[:last]
+		} else if len(servers) != tt.pods || most.Load() > atOnce {
 			t.Errorf("%d: %d servers, %d at once; want %d, at most %d at once", tt.code, len(servers), most.Load(), tt.pods,
 				atOnce)
 		}
