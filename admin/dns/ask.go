@@ -118,9 +118,9 @@ func (a Answer) String() string {
 	return a.Server + " answers " + a.Response
 }
 
-// Installed reports whether the cluster has the clusterset's DNS server, serves the zone in its own, or has an edit of
+// installed reports whether the cluster has the clusterset's DNS server, serves the zone in its own, or has an edit of
 // ours.
-func (s *State) Installed() bool {
+func (s *State) installed() bool {
 	return s.Server.object != nil || s.inProcess() ||
 		slices.ContainsFunc(s.Resolvers, func(r wiring.Resolver) bool { return r.Undo != nil })
 }

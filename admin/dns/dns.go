@@ -27,6 +27,25 @@ func Status(ctx context.Context, member *rest.Config, o Options) (State, error) 
 	return s, nil
 }
 
+// StatusIfInstalled returns the result of Status in a cluster that may lack the clusterset's DNS server. Without one it
+// asks nothing and finds nothing. It also knows the Service of an installation in one Deployment.
+func StatusIfInstalled(ctx context.Context, member *rest.Config, o Options) (read.Result, error) {
+	w, s, err := openWirer(ctx, member, o)
+	if err == nil && !s.installed() && o.Service == Defaults().Service {
+		w.o.Service.Name = "clusterset"
+		s, err = w.state(ctx)
+	}
+	if err == nil {
+		err = s.CheckZone()
+	}
+	if err != nil || !s.installed() {
+		return read.Result{}, err
+	}
+	w.ask(ctx, &s)
+	s.evaluate()
+	return s.Result, nil
+}
+
 // Diff is DNSStatus without a question.
 func Diff(ctx context.Context, member *rest.Config, o Options) (State, error) {
 	s, err := Read(ctx, member, o)

@@ -294,13 +294,16 @@ func (g *gatherer) readMetrics(ctx context.Context, pod *corev1.Pod) {
 
 // readStatus adds the output of "clusterset status".
 func (g *gatherer) readStatus(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, g.options.Timeout)
+	within, cancel := context.WithTimeout(ctx, g.options.Timeout)
 	defer cancel()
 	o := status.Defaults()
-	o.Namespace, o.Now = g.options.Namespace, g.options.Now
-	state, err := status.Read(ctx, nil, g.from.Config, o)
+	o.Namespace, o.DNS.Namespace, o.Now = g.options.Namespace, g.options.DNSNamespace, g.options.Now
+	state, err := status.Read(within, nil, g.from.Config, o)
 	if err != nil {
 		g.addMissing("status", err)
+	}
+	for _, line := range state.Unread {
+		g.addMissing("status", cmp.Or(ctx.Err(), errors.New(line)))
 	}
 	g.addFile(statusFile(&state))
 }

@@ -36,13 +36,13 @@ type Options struct {
 	Namespace string        // of the controller in the member
 	TTL       time.Duration // age at which a heartbeat, and the Lease of a leader, has expired
 	Now       func() time.Time
-	DNS       *dns.Options // of the DNS servers to ask; nil: no server is asked
-	Slow      *SlowChecks  // for a caller that calls again and again; may be nil
+	DNS       dns.Options // of the DNS servers to ask
+	Slow      *SlowChecks // for a caller that calls again and again; may be nil
 }
 
 // Defaults returns the default options.
 func Defaults() Options {
-	return Options{Namespace: wellknown.ControllerNamespace, TTL: time.Minute, Now: time.Now}
+	return Options{Namespace: wellknown.ControllerNamespace, TTL: time.Minute, Now: time.Now, DNS: dns.Defaults()}
 }
 
 // Read reads the state of a clusterset. One of the two configurations may be nil. Without onBroker, the broker is
@@ -318,12 +318,16 @@ func (s *collector) readMembers(ctx context.Context, c *read.Cluster, members []
 
 // readDNS adds the problems of the DNS servers of a member.
 func (s *collector) readDNS(ctx context.Context, config *rest.Config) {
-	if s.options.DNS == nil || s.state.Cluster == nil || s.state.Cluster.ClusterSet == "" {
+	if s.state.Cluster == nil || s.state.Cluster.ClusterSet == "" {
 		return
 	}
 	found, now := s.options.Slow.freshDNS(s.options.Now()), s.options.Now()
 	if found == nil {
-		found = askDNS(ctx, config, *s.options.DNS)
+		result, err := dns.StatusIfInstalled(ctx, config, s.options.DNS)
+		if err != nil {
+			result.Unread = []string{"DNS: " + err.Error()}
+		}
+		found = &result
 		if s.options.Slow != nil {
 			s.options.Slow.dnsAt, s.options.Slow.dns = now, found
 		}

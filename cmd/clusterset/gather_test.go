@@ -13,6 +13,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -20,8 +21,10 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
 
 	"github.com/clusterset-dns/clusterset/admin/gather"
+	"github.com/clusterset-dns/clusterset/admin/status"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 )
@@ -132,8 +135,13 @@ status:
   containerStatuses: [{name: controller, image: "example.org/clusterset:1", imageID: a, ready: true, restartCount: 1}]
 ---
 apiVersion: v1
+kind: Service
+metadata: {name: clusterset-dns, namespace: clusterset-system}
+spec: {ports: [{port: 53, protocol: TCP}], selector: {app: lost}}
+---
+apiVersion: v1
 kind: Pod
-metadata: {name: lost, namespace: clusterset-system}
+metadata: {name: lost, namespace: clusterset-system, labels: {app: lost}}
 spec:
   nodeName: gone
   securityContext: {runAsNonRoot: true, runAsUser: 65532, seccompProfile: {type: RuntimeDefault}}
@@ -141,6 +149,7 @@ spec:
   - name: controller
     image: example.org/clusterset:1
     securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}
+status: {conditions: [{type: Ready, status: "True"}]}
 `
 
 const plantedLog = `exported shop/db
@@ -239,9 +248,9 @@ func gathers(t *testing.T, hub, east *controlplane.ControlPlane, member, broker 
 	if err != nil {
 		t.Fatal(err)
 	}
-	status := fmt.Sprintf(`{"apiVersion":"v1","kind":"Node","metadata":{"name":"planted"},"status":{"addresses":[{"type":"InternalIP","address":"127.0.0.1"}],"daemonEndpoints":{"kubeletEndpoint":{"Port":%s}}}}`, port)
+	node := fmt.Sprintf(`{"apiVersion":"v1","kind":"Node","metadata":{"name":"planted"},"status":{"addresses":[{"type":"InternalIP","address":"127.0.0.1"}],"daemonEndpoints":{"kubeletEndpoint":{"Port":%s}}}}`, port)
 	nodes := schema.GroupVersionResource{Version: "v1", Resource: "nodes"}
-	if err := east.ApplyYAML(t.Context(), []byte(status)); err != nil {
+	if err := east.ApplyYAML(t.Context(), []byte(node)); err != nil {
 		t.Fatal(err)
 	}
 	defer func() {
@@ -253,7 +262,8 @@ func gathers(t *testing.T, hub, east *controlplane.ControlPlane, member, broker 
 			metav1.DeleteOptions{}); err != nil {
 			t.Error(err)
 		}
-		must(t, east.DeleteYAML(t.Context(), []byte("apiVersion: v1\nkind: Namespace\nmetadata: {name: planted}\n")))
+		must(t, east.DeleteYAML(t.Context(), []byte("apiVersion: v1\nkind: Namespace\nmetadata: {name: planted}\n---\n"+
+			"apiVersion: v1\nkind: Service\nmetadata: {name: clusterset-dns, namespace: clusterset-system}\n")))
 		pods := east.Dynamic().Resource(schema.GroupVersionResource{Version: "v1",
 			Resource: "pods"}).Namespace("clusterset-system")
 		for _, pod := range []string{"planted", "lost"} { // no kubelet ends them
@@ -265,7 +275,7 @@ func gathers(t *testing.T, hub, east *controlplane.ControlPlane, member, broker 
 
 	name := filepath.Join(t.TempDir(), "a.tar.gz")
 	out := want(t, exitProblems, []string{name + " has ", " files of 2 clusters.\n", "missing: members/",
-		"logs/clusterset-system/lost/controller: "},
+		"logs/clusterset-system/lost/controller: ", ": status: pod/lost: "},
 		"gather", name, member, broker, "--timeout=1m")
 	files := unpack(t, name)
 	all := out
@@ -296,7 +306,6 @@ func gathers(t *testing.T, hub, east *controlplane.ControlPlane, member, broker 
 		here + "objects/clusterproperties.about.k8s.io.yaml":                  "value: fleet",
 		here + "objects/nodes.yaml":                                           "name: planted",
 		here + "objects/customresourcedefinitions.apiextensions.k8s.io.yaml":  "name: serviceexports.multicluster.x-k8s.io",
-		here + "status.yaml":                                                  "clusterID: east",
 		there + "objects/members.broker.clusterset-dns.io.yaml":               "example.org/token: <redacted, ",
 		there + "objects/leases.coordination.k8s.io.yaml":                     "note: https://<redacted>@h/",
 		there + "objects/resourcequotas.yaml":                                 "count/exportedservices",
@@ -305,6 +314,12 @@ func gathers(t *testing.T, hub, east *controlplane.ControlPlane, member, broker 
 		if !strings.Contains(files[path], text) {
 			t.Errorf("%s lacks %q:\n%s", path, text, files[path])
 		}
+	}
+	var found status.State
+	if err := yaml.Unmarshal([]byte(files[here+"status.yaml"]), &found); err != nil || found.Cluster.ClusterID != "east" ||
+		!slices.Contains(found.Problems, "Service clusterset-system/clusterset-dns has no ready endpoint") ||
+		!slices.ContainsFunc(found.Unread, func(s string) bool { return strings.HasPrefix(s, "pod/lost: ") }) {
+		t.Errorf("status.yaml %+v, error %v: want one of east, with its DNS server", found, err)
 	}
 	if text := files[here+"metrics/clusterset-system/planted/controller.txt"]; address != "" &&
 		!strings.Contains(text, "planted{password=<redacted>} 1\n") {

@@ -7,7 +7,6 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
 
-	"github.com/clusterset-dns/clusterset/admin/dns"
 	"github.com/clusterset-dns/clusterset/admin/status"
 )
 
@@ -31,8 +30,7 @@ Exit codes: 0, no problems (there may be warnings); 1, the command failed; 2, th
 not all could be read.`
 
 func newStatus(f *factory) *cobra.Command {
-	o, dnsOptions := status.Defaults(), dns.Defaults()
-	o.DNS = &dnsOptions
+	o := status.Defaults()
 	format, brokerOnly, w := "", false, watchOptions{interval: 2 * time.Second}
 	c := &cobra.Command{
 		Use: "status", Short: "Show the state of a cluster, its clusterset and all members", Args: cobra.NoArgs,
@@ -47,13 +45,13 @@ func newStatus(f *factory) *cobra.Command {
 	c.Flags().BoolVar(&brokerOnly, "broker-only", false, "read only the broker")
 	f.namespaceFlag(c, c.Flags(), "controller-namespace", &o.Namespace, "`NAMESPACE` of the controller in the cluster")
 	leaseTTLs.flag(c.Flags(), &o.TTL, "lease-ttl", leaseTTLUsage)
-	service := dnsOptions.Service.String()
-	f.dnsFlags(c, &dnsOptions.Zone, &service, &dnsOptions.Namespace)
+	service := o.DNS.Service.String()
+	f.dnsFlags(c, &o.DNS.Zone, &service, &o.DNS.Namespace)
 	c.Flags().BoolVarP(
 		&w.watch, "watch", "w", false, "show the state again when it changes, until the command is interrupted")
 	waits.flag(c.Flags(), &w.interval, "interval", "`DURATION` between two reads of --watch")
 	c.RunE = func(c *cobra.Command, _ []string) (err error) {
-		if dnsOptions.Service, err = serviceFlag("dns-service", service); err != nil {
+		if o.DNS.Service, err = serviceFlag("dns-service", service); err != nil {
 			return err
 		}
 		onBroker, onMember, err := f.statusConfigs(brokerOnly)
