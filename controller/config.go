@@ -14,7 +14,6 @@ import (
 
 	"github.com/clusterset-dns/clusterset/api/logging"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
-	"github.com/clusterset-dns/clusterset/controller/export"
 	"github.com/clusterset-dns/clusterset/controller/liveness"
 	"github.com/clusterset-dns/clusterset/controller/member"
 	"github.com/clusterset-dns/clusterset/controller/merge"
@@ -41,7 +40,7 @@ type Config struct {
 	VIP merge.VIPMode
 	// VIPNetworks contain the VIP CIDRs of all members, with "vip cidr".
 	VIPNetworks merge.VIPNetworks
-	Endpoints   export.Endpoints
+	Endpoints   string
 	// ServiceCIDRs are the service networks where the API server has no ServiceCIDR objects.
 	ServiceCIDRs []netip.Prefix
 

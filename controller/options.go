@@ -13,7 +13,6 @@ import (
 
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
-	"github.com/clusterset-dns/clusterset/controller/export"
 	"github.com/clusterset-dns/clusterset/controller/liveness"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/controller/selection"
@@ -79,7 +78,7 @@ func membership() []Option {
 		},
 		{
 			Name: "endpoints", Args: "pod_ip|service_ip|load_balancer", Default: "pod_ip", Min: 1, Max: 1,
-			Set:  choice(func(c *Config) *export.Endpoints { return &c.Endpoints }, export.EndpointKinds...),
+			Set:  choice(func(c *Config) *string { return &c.Endpoints }, broker.EndpointKinds()...),
 			Help: "addresses in exported slices",
 			Text: "`pod_ip` exports the endpoints of a ClusterSetIP service; `service_ip` its cluster IP instead, while a Pod is ready, for clusters " +
 				"that reach each other's Services and not the Pods; `load_balancer` the addresses of its load balancer, for " +

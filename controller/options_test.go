@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/clusterset-dns/clusterset/controller/export"
+	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/controller/liveness"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 	"github.com/clusterset-dns/clusterset/controller/selection"
@@ -58,7 +58,7 @@ func TestOptions(t *testing.T) {
 			c.VIPNetworks = merge.VIPNetworks{IPv4: netip.MustParsePrefix("10.200.0.0/14"),
 				IPv6: netip.MustParsePrefix("fd00:200::/96")}
 		}},
-		{"endpoints service_ip", func(c *Config) { c.Endpoints = export.ServiceIP }},
+		{"endpoints service_ip", func(c *Config) { c.Endpoints = broker.ServiceIP }},
 		{"service_cidr 10.96.0.0/12 fd00::/108", func(c *Config) {
 			c.ServiceCIDRs = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12"), netip.MustParsePrefix("fd00::/108")}
 		}},

@@ -8,6 +8,18 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 )
 
+// The kinds of endpoints in exported slices: values of the option "endpoints" and of [AnnotationEndpoints]. The
+// default, also if empty, is PodIP.
+const (
+	PodIP     = "pod_ip"     // what the source slices hold (KEP-1645, second Lighthouse document)
+	ServiceIP = "service_ip" // the cluster IPs of the Service (first Lighthouse document); Headless as PodIP
+	// the addresses of the Service's load balancer; only Services of type LoadBalancer can be exported
+	LoadBalancer = "load_balancer"
+)
+
+// EndpointKinds returns all kinds of endpoints.
+func EndpointKinds() []string { return []string{PodIP, ServiceIP, LoadBalancer} }
+
 // The zone and region labels of a slice (KEP-2030). They travel from the source slice to the imported one.
 const (
 	LabelForZone   = "endpointslice.kubernetes.io/for-zone"

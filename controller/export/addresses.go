@@ -36,7 +36,7 @@ func (x *exporter) families() []corev1.IPFamily {
 func (x *exporter) lacks(f corev1.IPFamily) bool {
 	addrs := x.balancers()
 	switch {
-	case x.o.Endpoints == LoadBalancer:
+	case x.o.Endpoints == broker.LoadBalancer:
 		return len(addrs) > 0 && !slices.ContainsFunc(addrs, func(a netip.Addr) bool { return broker.FamilyOf(a) == f })
 	case !x.headless() || len(x.service.Spec.Selector) > 0:
 		return false

@@ -92,9 +92,9 @@ func From(exp *mcsv1beta1.ServiceExport, service *corev1.Service, sources []*dis
 	o Options) Result {
 	r := Result{}
 	kind, annotated := exp.Annotations[broker.AnnotationEndpoints]
-	known := slices.Contains(EndpointKinds, Endpoints(kind))
+	known := slices.Contains(broker.EndpointKinds(), kind)
 	if known {
-		o.Endpoints = Endpoints(kind)
+		o.Endpoints = kind
 	}
 	r.Reason, r.Message = valid(exp, service, o)
 	if r.Reason != mcsv1beta1.ServiceExportReasonValid || exp.DeletionTimestamp != nil {
@@ -112,7 +112,7 @@ func From(exp *mcsv1beta1.ServiceExport, service *corev1.Service, sources []*dis
 	r.Record = x.record(spec)
 	r.Local = x.slices()
 	exported := r.Local
-	if o.Endpoints == LoadBalancer {
+	if o.Endpoints == broker.LoadBalancer {
 		exported = x.atOwnPorts(x.balancers())
 		r.Failed, r.Waits = x.withoutAddress()
 	}
@@ -156,10 +156,10 @@ func valid(exp *mcsv1beta1.ServiceExport, service *corev1.Service, o Options) (m
 	case service.Labels[broker.LabelManagedBy] == broker.ManagedBy:
 		return mcsv1beta1.ServiceExportReasonInvalidServiceType,
 			"This Service is derived from an import: export the Services that the import stands for."
-	case o.Endpoints == LoadBalancer && isHeadless(service):
+	case o.Endpoints == broker.LoadBalancer && isHeadless(service):
 		return mcsv1beta1.ServiceExportReasonInvalidServiceType,
 			"A headless Service has no load balancer: want a Service of type LoadBalancer."
-	case o.Endpoints == LoadBalancer && service.Spec.Type != corev1.ServiceTypeLoadBalancer:
+	case o.Endpoints == broker.LoadBalancer && service.Spec.Type != corev1.ServiceTypeLoadBalancer:
 		return mcsv1beta1.ServiceExportReasonInvalidServiceType, fmt.Sprintf(
 			"The addresses of its load balancer are to be exported, and the Service is of type %s: want LoadBalancer.",
 			cmp.Or(service.Spec.Type, corev1.ServiceTypeClusterIP))

@@ -247,15 +247,15 @@ func TestSlices(t *testing.T) {
 		name    string
 		service *corev1.Service
 		sources []*discoveryv1.EndpointSlice
-		mode    Endpoints
+		mode    string
 		want    string
 	}{
 		{name: "pod_ip: one for each source slice that is ours", sources: sources,
 			want: "IPv4:15432 [10.1.0.1]; IPv4:15432 [10.1.0.2]; IPv6:15432 [fd00:1::1]"},
-		{name: "service_ip: one endpoint for each family, none without a ready one", sources: sources, mode: ServiceIP,
+		{name: "service_ip: one endpoint for each family, none without a ready one", sources: sources, mode: broker.ServiceIP,
 			want: "IPv4:5432 [10.96.0.5]; IPv6:5432 []"},
-		{name: "service_ip: no slices at all", mode: ServiceIP, want: "IPv4:5432 []; IPv6:5432 []"},
-		{name: "service_ip: headless as pod_ip", service: headless, sources: sources[:1], mode: ServiceIP,
+		{name: "service_ip: no slices at all", mode: broker.ServiceIP, want: "IPv4:5432 []; IPv6:5432 []"},
+		{name: "service_ip: headless as pod_ip", service: headless, sources: sources[:1], mode: broker.ServiceIP,
 			want: "IPv4:15432 [10.1.0.2]"},
 	} {
 		service := tt.service
@@ -325,7 +325,7 @@ func TestLoadBalancer(t *testing.T) {
 			condition: "True/AnnotationIgnored  "},
 	} {
 		exp, service, o := newExport(), newService(), options()
-		if o.Endpoints = LoadBalancer; tt.annotation != "" {
+		if o.Endpoints = broker.LoadBalancer; tt.annotation != "" {
 			exp.Annotations[broker.AnnotationEndpoints] = tt.annotation
 		}
 		if tt.declared != "" {
@@ -439,7 +439,7 @@ func TestUndeclared(t *testing.T) {
 	for _, tt := range []struct {
 		name       string
 		networks   []netip.Prefix
-		mode       Endpoints
+		mode       string
 		want       string
 		dropped    []string
 		undeclared int
@@ -448,7 +448,7 @@ func TestUndeclared(t *testing.T) {
 			want: "IPv4:15432 [192.168.0.7 10.1.0.1 169.254.0.1 192.168.0.9 10.2.0.1 10.1.0.2]; IPv6:15432 [fd00:2::1]"},
 		{name: "some", networks: networks, want: "IPv4:15432 [10.1.0.1 10.1.0.2]; IPv6:15432 []", dropped: []string{named},
 			undeclared: 5},
-		{name: "none are declared", networks: []netip.Prefix{}, mode: ServiceIP, want: "IPv4:5432 []; IPv6:5432 []",
+		{name: "none are declared", networks: []netip.Prefix{}, mode: broker.ServiceIP, want: "IPv4:5432 []; IPv6:5432 []",
 			dropped: []string{strings.Replace(named, "10.2.0.1, 169.254.0.1, 192.168.0.7 and 2 more", "10.96.0.5, fd00:96::5",
 				1)}, undeclared: 2},
 	} {
@@ -689,7 +689,7 @@ func FuzzFrom(f *testing.F) {
 		o := options()
 		o.WantsVIP = new(false)
 		if serviceIP {
-			o.Endpoints = ServiceIP
+			o.Endpoints = broker.ServiceIP
 		}
 		r := From(e, s, sources, o)
 		if r.Record == nil {

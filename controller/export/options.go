@@ -17,8 +17,8 @@ type Options struct {
 	Networks []netip.Prefix
 	// LeftOut maps unpublished ClusterProperties to the reason: no selector matches them.
 	LeftOut map[string]string
-	// Endpoints sets the contents of the slices of exports without the annotation.
-	Endpoints Endpoints
+	// Endpoints is the kind of endpoints of exports without the annotation, see [broker.EndpointKinds].
+	Endpoints string
 	// ByZone: the endpoints of the export are now divided by zone on the broker. It counts for the strategy PreferZone
 	// alone.
 	ByZone bool
@@ -35,17 +35,3 @@ const (
 	Allowed                            //
 	Terminating                        // it is being deleted
 )
-
-// Endpoints is the kind of endpoints in exported slices.
-type Endpoints string
-
-// The values of "endpoints". The default, also if empty, is PodIP.
-const (
-	PodIP     Endpoints = "pod_ip"     // what the source slices hold (KEP-1645, second Lighthouse document)
-	ServiceIP Endpoints = "service_ip" // the cluster IPs of the Service (first Lighthouse document); Headless as PodIP
-	// the addresses of the Service's load balancer; only Services of type LoadBalancer can be exported
-	LoadBalancer Endpoints = "load_balancer"
-)
-
-// EndpointKinds are the values of "endpoints", and of the annotation of an export.
-var EndpointKinds = []Endpoints{PodIP, ServiceIP, LoadBalancer}

@@ -14,7 +14,7 @@ import (
 
 // slices returns the slices for the own import, with nodeName, sorted by name.
 func (x *exporter) slices() []*discoveryv1.EndpointSlice {
-	if x.o.Endpoints == ServiceIP && !x.headless() {
+	if x.o.Endpoints == broker.ServiceIP && !x.headless() {
 		x.strategy() // has no effect, which it reports
 		return x.atOwnPorts(x.clusterIPs())
 	}
@@ -101,7 +101,7 @@ func (x *exporter) atOwnPorts(addrs []netip.Addr) (all []*discoveryv1.EndpointSl
 			})
 		}
 		ready := slices.ContainsFunc(x.sources, func(source *discoveryv1.EndpointSlice) bool {
-			return (x.o.Endpoints == LoadBalancer || source.AddressType == family) &&
+			return (x.o.Endpoints == broker.LoadBalancer || source.AddressType == family) &&
 				slices.ContainsFunc(source.Endpoints, isReady)
 		})
 		for _, addr := range addrs {

@@ -41,7 +41,7 @@ func (x *exporter) strategy() strategy {
 	case !given:
 	case s != original && s != preferZone && s != requireZone:
 		x.ignore("Ignored: annotation %s: %.80q: want Original, PreferZone or RequireZone.", broker.AnnotationSliceStrategy, text)
-	case s != original && x.o.Endpoints != "" && x.o.Endpoints != PodIP && !x.headless():
+	case s != original && x.o.Endpoints != "" && x.o.Endpoints != broker.PodIP && !x.headless():
 		x.ignore("Ignored: annotation %s: %q: want Original, as the endpoints are %s.", broker.AnnotationSliceStrategy, text,
 			x.o.Endpoints)
 	default:

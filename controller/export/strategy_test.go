@@ -113,16 +113,16 @@ func TestStrategies(t *testing.T) {
 func TestStrategyIgnored(t *testing.T) {
 	for _, tt := range []struct {
 		name, strategy string
-		endpoints      Endpoints
+		endpoints      string
 		headless       bool
 		want           string // of the message, "" if the strategy counts
 	}{
 		{name: "unknown", strategy: "preferzone", want: `Ignored: annotation clusterset-dns.io/slice-strategy: "preferzone": want Original, PreferZone or RequireZone. [export-annotation]`},
 		{name: "empty", strategy: "", want: `"": want Original, PreferZone or RequireZone. [export-annotation]`},
-		{name: "cluster IPs", strategy: "RequireZone", endpoints: ServiceIP, want: `"RequireZone": want Original, as the endpoints are service_ip. [export-annotation]`},
-		{name: "cluster IPs, unknown", strategy: "x", endpoints: ServiceIP, want: `"x": want Original, PreferZone or RequireZone. [export-annotation]`},
-		{name: "cluster IPs, default", strategy: "Original", endpoints: ServiceIP},
-		{name: "Headless beside cluster IPs", strategy: "RequireZone", endpoints: ServiceIP, headless: true},
+		{name: "cluster IPs", strategy: "RequireZone", endpoints: broker.ServiceIP, want: `"RequireZone": want Original, as the endpoints are service_ip. [export-annotation]`},
+		{name: "cluster IPs, unknown", strategy: "x", endpoints: broker.ServiceIP, want: `"x": want Original, PreferZone or RequireZone. [export-annotation]`},
+		{name: "cluster IPs, default", strategy: "Original", endpoints: broker.ServiceIP},
+		{name: "Headless beside cluster IPs", strategy: "RequireZone", endpoints: broker.ServiceIP, headless: true},
 	} {
 		exp, service, o := newExport(), newService(), options()
 		exp.Annotations[broker.AnnotationSliceStrategy], o.Endpoints = tt.strategy, tt.endpoints
@@ -139,7 +139,7 @@ func TestStrategyIgnored(t *testing.T) {
 			r.Record == nil {
 			t.Errorf("%s: condition %+v, want True/%s and %q", tt.name, c, reason, tt.want)
 		}
-		if got := layout(r.Slices); tt.headless && got != "a:1 b:1" || tt.endpoints != ServiceIP && got != ":2" {
+		if got := layout(r.Slices); tt.headless && got != "a:1 b:1" || tt.endpoints != broker.ServiceIP && got != ":2" {
 			t.Errorf("%s: slices %s", tt.name, got)
 		}
 	}

@@ -54,7 +54,7 @@ func (e *env) startWithoutBroker(set func(*Config)) *exporting {
 	cfg := Config{
 		Member: i.Member, Broker: i.Broker, Membership: i.Membership, Freezes: i.Freezes, Conditions: i.Conditions,
 		Metrics: i.Metrics,
-		Log:     i.Log, Namespace: wellknown.ControllerNamespace, Endpoints: export.PodIP,
+		Log:     i.Log, Namespace: wellknown.ControllerNamespace, Endpoints: apibroker.PodIP,
 		Merge:      merge.Options{VIP: merge.Derived, VIPNetworks: merge.DefaultVIPNetworks},
 		TTL:        func() time.Duration { return 0 },
 		Silent:     func(string) bool { return false },

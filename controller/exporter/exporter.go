@@ -60,7 +60,7 @@ type Config struct {
 	TTL              func() time.Duration // of the heartbeat; 0 with "lease 0"
 	Namespace        string               // of this controller
 	Policy           member.Policy
-	Endpoints        export.Endpoints
+	Endpoints        string
 	Merge            merge.Options             // VIPs and Reserved are not set
 	Silent           func(cluster string) bool // whether a member is silent
 	LegacyConditions bool                      // mirror the conditions under the names of the first KEP-1645

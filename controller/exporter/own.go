@@ -24,7 +24,7 @@ type Own struct {
 	broker    *broker.Broker
 	namespace string // of this member on the broker
 	policy    member.Policy
-	endpoints export.Endpoints
+	endpoints string
 	wantsVIP  func() *bool // the default of exports
 }
 
@@ -74,9 +74,9 @@ func (o *Own) lostExport(record *v1alpha1.ExportedService, uid types.UID, status
 		Namespace: spec.Namespace, Name: spec.Name, UID: uid, CreationTimestamp: spec.ExportCreated,
 		Generation: spec.ExportGeneration,
 	}}
-	if s := o.member.Service(member.KeyOf(exp)); o.endpoints == export.LoadBalancer && s != nil &&
+	if s := o.member.Service(member.KeyOf(exp)); o.endpoints == apibroker.LoadBalancer && s != nil &&
 		s.Spec.Type != corev1.ServiceTypeLoadBalancer { // its annotation had another kind
-		exp.Annotations = map[string]string{apibroker.AnnotationEndpoints: string(export.PodIP)}
+		exp.Annotations = map[string]string{apibroker.AnnotationEndpoints: apibroker.PodIP}
 	}
 	r := o.resultOf(exp, status)
 	if r.Record != nil {

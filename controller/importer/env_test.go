@@ -21,7 +21,6 @@ import (
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/controller/broker"
-	"github.com/clusterset-dns/clusterset/controller/export"
 	"github.com/clusterset-dns/clusterset/controller/exporter"
 	"github.com/clusterset-dns/clusterset/controller/liveness"
 	"github.com/clusterset-dns/clusterset/controller/merge"
@@ -63,7 +62,7 @@ func (e *env) start(set func(*Config), serviceCIDRs ...netip.Prefix) importing {
 	own := exporter.New(exporter.Config{
 		Member: i.Member, Broker: i.Broker, Membership: i.Membership, Freezes: i.Freezes, Conditions: i.Conditions,
 		Metrics: i.Metrics,
-		Policy:  cfg.Policy, Endpoints: export.PodIP, Merge: cfg.Merge,
+		Policy:  cfg.Policy, Endpoints: apibroker.PodIP, Merge: cfg.Merge,
 		Requeue: func(types.NamespacedName) {}, Retry: func(types.NamespacedName, time.Duration) {},
 	})
 	cfg.Own = own.Own()

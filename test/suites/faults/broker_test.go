@@ -28,7 +28,6 @@ import (
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/controller"
-	exporting "github.com/clusterset-dns/clusterset/controller/export"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
 	"github.com/clusterset-dns/clusterset/test/harness/outages"
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
@@ -377,7 +376,7 @@ func TestClusterIsCloned(t *testing.T) {
 	begin := time.Now()
 	start := func() *instance {
 		return run(t, west, func(c *controller.Config) {
-			c.Namespace, c.Local, c.Endpoints = other, west.Config(), exporting.ServiceIP
+			c.Namespace, c.Local, c.Endpoints = other, west.Config(), broker.ServiceIP
 		})
 	}
 	clone := start()

@@ -13,8 +13,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/clusterset-dns/clusterset/admin/join"
+	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/controller"
-	"github.com/clusterset-dns/clusterset/controller/export"
 	"github.com/clusterset-dns/clusterset/test/harness/netns"
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
@@ -76,11 +76,11 @@ func startApart(t *testing.T) *clusterset {
 			t.Error(err)
 		}
 	})
-	exports := []func(*controller.Config){func(c *controller.Config) { c.Endpoints = export.LoadBalancer }}
+	exports := []func(*controller.Config){func(c *controller.Config) { c.Endpoints = broker.LoadBalancer }}
 	var all []*member
 	for _, of := range f.Members {
 		_, err := of.Join(t.Context(), func(o *join.Options) {
-			o.Endpoints, o.LoadBalancerCIDRs = "load_balancer", []string{"192.0.2.0/24", "2001:db8::/64"}
+			o.Endpoints, o.LoadBalancerCIDRs = broker.LoadBalancer, []string{"192.0.2.0/24", "2001:db8::/64"}
 		})
 		must(t, err)
 		all = append(all, startMember(t, netns.NewT(t), bin, of, exports))
