@@ -167,7 +167,7 @@ func TestVIPCIDRs(t *testing.T) {
 		{name: "one was taken by an older member", services: dual, first: "243.0.0.0/16", second: "fd17:87d8:f436::7:0/112",
 			want: "fd17:87d8:f436::7:0/112 243.1.0.0/16"},
 		{name: "none before", services: dual, want: ""},
-		{name: "given up", services: dual, first: "243.7.0.0/16", requested: VIPNone, want: ""},
+		{name: "given up", services: dual, first: "243.7.0.0/16", requested: CIDRNone, want: ""},
 		{name: "given", services: dual, requested: "fd17:87d8:f436::9:0/112,243.9.0.0/16",
 			want: "fd17:87d8:f436::9:0/112 243.9.0.0/16"},
 		{name: "two of a family", services: dual, requested: "243.8.0.0/16,243.9.0.0/16",

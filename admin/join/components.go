@@ -84,7 +84,7 @@ type Values struct {
 	Image         string `json:"image,omitempty"`
 	ClusterDomain string `json:"clusterDomain,omitempty"`
 	VIP           string `json:"vip,omitempty"`       // "derived", "cidr" or "none"
-	Endpoints     string `json:"endpoints,omitempty"` // one of [EndpointKinds]
+	Endpoints     string `json:"endpoints,omitempty"` // one of [broker.EndpointKinds]
 	// CreateNamespaces is whether the controller creates namespaces that imports lack; nil keeps what there is.
 	CreateNamespaces *bool `json:"createNamespaces,omitempty"`
 	OpenShift        bool  `json:"openshift,omitempty"` // found out

@@ -129,7 +129,7 @@ func (j *joiner) prepareComponents(ctx context.Context) error {
 	if err := j.install.readDeployed(ctx); err != nil {
 		return err
 	}
-	values := j.install.values.completedBy(Values{ClusterDomain: "cluster.local", Endpoints: "pod_ip"})
+	values := j.install.values.completedBy(Values{ClusterDomain: "cluster.local", Endpoints: broker.PodIP})
 	if err := j.input.chooseVIP(values.VIP); err != nil {
 		return err
 	}

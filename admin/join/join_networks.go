@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/clusterset-dns/clusterset/admin/networks"
+	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
@@ -24,6 +25,9 @@ func (in *joinInput) declareNetworks(id string) (err error) {
 	if in.services, err = declaredCIDRs("service", in.options.ServiceCIDRs, declared.ServiceCIDRs,
 		networks.Prefixes(in.found.Services)); err != nil {
 		return err
+	}
+	if slices.Equal(in.options.LoadBalancerCIDRs, []string{CIDRNone}) {
+		return nil
 	}
 	in.balancers, err = declaredCIDRs("load-balancer", in.options.LoadBalancerCIDRs, declared.LoadBalancerCIDRs, nil)
 	return err
@@ -67,9 +71,9 @@ func (in *joinInput) overlapping(id string) string {
 		all, balancers := slices.Concat(pods, services), claimsOf(m.Spec.LoadBalancerCIDRs, m.Name)
 		againstPods, againstServices := all, pods
 		switch in.options.Endpoints {
-		case "service_ip":
+		case broker.ServiceIP:
 			againstPods, againstServices = services, all
-		case "load_balancer":
+		case broker.LoadBalancer:
 			againstPods, againstServices = nil, nil
 		}
 		for _, own := range []struct {
@@ -109,7 +113,7 @@ func (in *joinInput) vipCIDRs(id string) (first, second string, err error) {
 	}
 	var all []netip.Prefix
 	switch requested := in.options.VIPCIDR; requested {
-	case VIPNone:
+	case CIDRNone:
 	case "", VIPAuto:
 		all, err = in.keptOrFree(id, pools)
 	default:
@@ -240,9 +244,9 @@ func ownVIPCIDRs(members []v1alpha1.Member, id string) []netip.Prefix {
 func (in *joinInput) warnings(a Admission) []string {
 	var all []string
 	warn := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
-	serviceIPs := in.options.Endpoints == "service_ip"
+	serviceIPs := in.options.Endpoints == broker.ServiceIP
 	switch {
-	case in.options.Endpoints == "load_balancer":
+	case in.options.Endpoints == broker.LoadBalancer:
 		if len(in.balancers) == 0 {
 			warn("no load balancer CIDRs: other members will accept no address of this cluster; join again with --load-balancer-cidr")
 		}

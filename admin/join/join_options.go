@@ -19,15 +19,12 @@ const (
 // ByKubeSystem as a cluster id stands for the UID of the Namespace kube-system, the value that KEP-2149 recommends.
 const ByKubeSystem = "kube-system-uid"
 
-// Special values of [Options].VIPCIDR.
+// Special values of [Options].VIPCIDR and LoadBalancerCIDRs.
 const (
 	// keep the VIP CIDRs of the member, and take the first free one of each IP family of its Services that lacks one
-	VIPAuto = "auto"
-	VIPNone = "none" // give up the VIP CIDRs
+	VIPAuto  = "auto"
+	CIDRNone = "none" // give up the VIP CIDRs, or the CIDRs of load balancers
 )
-
-// EndpointKinds are the values of [Options].Endpoints.
-var EndpointKinds = []string{"pod_ip", "service_ip", "load_balancer"}
 
 // Options are the options of [Join]. Start from [Defaults].
 type Options struct {
@@ -40,12 +37,12 @@ type Options struct {
 	Region     string // the ClusterProperty region.topology.k8s.io of the cluster, or [RegionAuto]; "" leaves it as it is
 
 	PodCIDRs, ServiceCIDRs []string // at most 64 each; if empty, those found in the cluster
-	LoadBalancerCIDRs      []string // at most 64; if empty, those declared before
-	// one network of each IP family, separated by a comma, [VIPAuto] or [VIPNone]; "" keeps those of the member
+	LoadBalancerCIDRs      []string // at most 64, or only [CIDRNone]; if empty, those declared before
+	// one network of each IP family, separated by a comma, [VIPAuto] or [CIDRNone]; "" keeps those of the member
 	VIPCIDR string
 	// networks that contain the VIP CIDRs of all members, in the same form; "" are those of the clusterset, or the default
 	VIPPool      string
-	Endpoints    string // one of [EndpointKinds]: which of the networks the cluster exports addresses of
+	Endpoints    string // one of [broker.EndpointKinds]: which of the networks the cluster exports addresses of
 	AllowOverlap bool   // the networks may overlap with those of other members
 
 	BrokerServer     string        // URL by which the member reaches the broker; "" is that of the broker configuration

@@ -21,7 +21,7 @@ func (in *joinInput) chooseVIP(given string) error {
 		return fmt.Errorf("vip: %w", err)
 	}
 	switch {
-	case given != "" || o.VIPCIDR == VIPNone:
+	case given != "" || o.VIPCIDR == CIDRNone:
 	case in.hasVIPCIDR(): // the controller was started otherwise before
 		chosen.Mode = merge.CIDR
 	case in.clustersetVIP.Mode != "":

@@ -40,7 +40,7 @@ func TestChooseVIP(t *testing.T) {
 			wantCIDR: "10.251.0.0/16", wantPool: pool, told: true},
 		{name: "a pool by flag", clusterset: "cidr", flagPool: pool, want: "cidr " + pool, wantCIDR: VIPAuto, wantPool: pool,
 			told: true},
-		{name: "no network by flag", clusterset: "cidr", flagCIDR: VIPNone, want: "derived", wantCIDR: VIPNone},
+		{name: "no network by flag", clusterset: "cidr", flagCIDR: CIDRNone, want: "derived", wantCIDR: CIDRNone},
 	} {
 		in := joinInput{options: Options{ClusterID: "east", VIPCIDR: tt.flagCIDR, VIPPool: tt.flagPool,
 			Values: Values{VIP: tt.flag}}}

@@ -12,6 +12,7 @@ import (
 	"github.com/clusterset-dns/clusterset/admin/join"
 	"github.com/clusterset-dns/clusterset/admin/read"
 	"github.com/clusterset-dns/clusterset/admin/write"
+	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/controller"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
@@ -84,7 +85,7 @@ func joinFlags(c *cobra.Command, o *join.Options) {
 	f.StringVar(&o.Namespace, "controller-namespace", o.Namespace, "`NAMESPACE` of the controller in the cluster")
 	f.StringArrayVar(&o.PodCIDRs, "pod-cidr", nil, "`CIDR` of Pods, repeatable; default: those found in the cluster, and those declared before")
 	f.StringArrayVar(&o.ServiceCIDRs, "service-cidr", nil, "`CIDR` of Services, repeatable; default: those found in the cluster, and those declared before")
-	f.StringArrayVar(&o.LoadBalancerCIDRs, "load-balancer-cidr", nil, "`CIDR` of addresses of load balancers, repeatable; default: those declared before")
+	f.StringArrayVar(&o.LoadBalancerCIDRs, "load-balancer-cidr", nil, "`CIDR` of addresses of load balancers, repeatable; none gives them up; default: those declared before")
 	f.BoolVar(
 		&o.AllowOverlap, "allow-overlap", false,
 		"allow that exported addresses are in networks of other members, which will not import them")
@@ -110,8 +111,9 @@ func joinFlags(c *cobra.Command, o *join.Options) {
 	f.BoolVar(&o.ReplaceBroker, "replace-broker", false,
 		"join although the cluster joined another broker before, which this broker replaces")
 	completeWords(c, "vip", "derived", "cidr", "none")
-	completeWords(c, "endpoints", join.EndpointKinds...)
-	completeWords(c, "vip-cidr", join.VIPAuto, join.VIPNone)
+	completeWords(c, "endpoints", broker.EndpointKinds()...)
+	completeWords(c, "vip-cidr", join.VIPAuto, join.CIDRNone)
+	completeWords(c, "load-balancer-cidr", join.CIDRNone)
 	completeWords(c, "region", join.RegionAuto)
 	completeWords(c, "cluster-id", join.ByKubeSystem)
 }
@@ -178,10 +180,10 @@ func checkJoin(o *join.Options) error {
 	switch {
 	case vip != "derived" && vip != "cidr" && vip != "none":
 		return fmt.Errorf("--vip=%s: want derived, cidr or none", vip)
-	case vip == "cidr" && o.VIPCIDR == join.VIPNone:
+	case vip == "cidr" && o.VIPCIDR == join.CIDRNone:
 		return fmt.Errorf("--vip=cidr and --vip-cidr=%s: want only one of them", o.VIPCIDR)
-	case !slices.Contains(join.EndpointKinds, o.Endpoints):
-		return fmt.Errorf("--endpoints=%s: want %s", o.Endpoints, strings.Join(join.EndpointKinds, ", "))
+	case !slices.Contains(broker.EndpointKinds(), o.Endpoints):
+		return fmt.Errorf("--endpoints=%s: want %s", o.Endpoints, strings.Join(broker.EndpointKinds(), ", "))
 	case o.Quota.Exports < 0 || o.Quota.Slices < 0 || o.Quota.Leases < 0:
 		return fmt.Errorf("quota of %d exports, %d slices, %d leases: want at least 1 of each, or 0 to leave it as it is",
 			o.Quota.Exports, o.Quota.Slices, o.Quota.Leases)

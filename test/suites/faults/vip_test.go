@@ -111,7 +111,7 @@ func TestJoinIsRestored(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	joinWest(join.VIPNone)
+	joinWest(join.CIDRNone)
 	east.Put(t, testclusterset.Namespace(ns))
 	export(t, west, ns, "web", "10.22.0.1")
 	cidr := func(c *controller.Config) { c.VIP = merge.CIDR }
