@@ -40,8 +40,8 @@ away.
 Unreadable objects are listed in index.json and on the standard error. So are those of the broker that a member may not
 read, without the flags of the broker; they do not count as missing.
 
-Exit codes: 0, everything was read; 1, the command failed, and there is no archive; 2, something could not be read, or
-the command was interrupted.`,
+Exit codes: 0, everything was read; 1, the command failed, and there is no archive; 3, not all could be read, or the
+command was interrupted.`,
 		Example: `  clusterset gather --context east --contexts west,north --broker-context hub
   clusterset gather - --since 1h | tar -tz`,
 	}
@@ -89,7 +89,7 @@ func (g *gatherCommand) run(ctx context.Context, args []string) error {
 		fmt.Fprintf(g.Out, "%s has %d files of %d clusters.\n", name, index.Files(), len(index.Clusters))
 	}
 	if len(missing) > 0 {
-		return errProblems
+		return errUnread
 	}
 	return nil
 }

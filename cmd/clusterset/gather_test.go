@@ -274,7 +274,7 @@ func gathers(t *testing.T, hub, east *controlplane.ControlPlane, member, broker 
 	}()
 
 	name := filepath.Join(t.TempDir(), "a.tar.gz")
-	out := want(t, exitProblems, []string{name + " has ", " files of 2 clusters.\n", "missing: members/",
+	out := want(t, exitUnread, []string{name + " has ", " files of 2 clusters.\n", "missing: members/",
 		"logs/clusterset-system/lost/controller: ", ": status: pod/lost: "},
 		"gather", name, member, broker, "--timeout=1m")
 	files := unpack(t, name)
@@ -340,7 +340,7 @@ func gathers(t *testing.T, hub, east *controlplane.ControlPlane, member, broker 
 	must(t, east.ApplyYAML(t.Context(), []byte(
 		"apiVersion: operator.openshift.io/v1\nkind: DNS\nmetadata: {name: default}\n")))
 	name = filepath.Join(t.TempDir(), "b.tar.gz")
-	want(t, exitProblems, []string{"may not read it: broker: list flowschemas.flowcontrol.apiserver.k8s.io\n"}, "gather",
+	want(t, exitUnread, []string{"may not read it: broker: list flowschemas.flowcontrol.apiserver.k8s.io\n"}, "gather",
 		name, member, "--dns-namespace=planted")
 	must(t, east.DeleteCRDs(t.Context(), []byte(openShiftCRD)))
 	files = unpack(t, name)
@@ -351,7 +351,7 @@ func gathers(t *testing.T, hub, east *controlplane.ControlPlane, member, broker 
 	if text := files[here+"objects/dnses.operator.openshift.io.yaml"]; !strings.Contains(text, "name: default") {
 		t.Errorf("DNS configuration of OpenShift: %q, want it", text)
 	}
-	want(t, exitProblems, []string{"missing: members/east: everything: ", " files of 2 clusters"}, "gather",
+	want(t, exitUnread, []string{"missing: members/east: everything: ", " files of 2 clusters"}, "gather",
 		filepath.Join(t.TempDir(), "c.tar.gz"), "--kubeconfig="+nowhere, "--context=east", broker)
 }
 
