@@ -31,7 +31,7 @@ const (
 
 var createOptions = metav1.CreateOptions{FieldManager: wellknown.ManagerVerify}
 
-// createObjects creates the namespaces, Services and Pods.
+// createObjects creates the namespaces and Pods.
 func (v *verifier) createObjects(ctx context.Context) error {
 	until := v.options.Now().Add(v.maxDuration()).UTC().Format(time.RFC3339)
 	return v.forEachMember(func(m *verifiedMember) error {
@@ -44,13 +44,6 @@ func (v *verifier) createObjects(ctx context.Context) error {
 			return err
 		}
 		m.created = namespace.UID
-		for _, kind := range kinds {
-			s, err := m.Core.Services(v.namespace).Create(ctx, m.service(kind), createOptions)
-			if err != nil {
-				return err
-			}
-			m.families = s.Spec.IPFamilies
-		}
 		if !v.options.Pods {
 			return nil
 		}
@@ -69,8 +62,11 @@ func (m *verifiedMember) service(kind plan.ServiceKind) *corev1.Service {
 			},
 		},
 	}
-	if kind == plan.Headless {
+	switch {
+	case kind == plan.Headless:
 		s.Spec.ClusterIP = corev1.ClusterIPNone
+	case m.balanced:
+		s.Spec.Type = corev1.ServiceTypeLoadBalancer
 	}
 	return s
 }

@@ -30,39 +30,64 @@ import (
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 )
 
-// exportServices creates the ServiceExports and waits until each controller has exported them.
+// exportServices exports Services of all kinds in each member.
 func (v *verifier) exportServices(ctx context.Context) error {
 	v.progress("exporting Services in each member")
 	return v.forEachMember(func(m *verifiedMember) error {
 		for _, kind := range kinds {
-			_, err := read.Served(read.ServiceExports, func(r schema.GroupVersionResource) (*unstructured.Unstructured, error) {
-				o := read.Object(r.GroupVersion().WithKind("ServiceExport"), v.namespace, m.serviceName(kind))
-				return m.Client.Resource(r).Namespace(v.namespace).Create(ctx, o, createOptions)
-			})
-			if err != nil {
+			if err := v.exportService(ctx, m, kind); err != nil {
 				return err
-			}
-		}
-		for _, kind := range kinds {
-			check := plan.Check{From: m.Name, Step: plan.Export, Kind: kind, Mark: plan.OK,
-				Evidence: m.serviceName(kind) + " is exported"}
-			err := v.await(ctx, func(ctx context.Context) error { return m.checkExported(ctx, v.namespace, kind) })
-			if err != nil {
-				check.Mark = plan.Failed
-				check.Code, check.Evidence = v.cause(ctx, m, m, kind,
-					plan.Outcome{Code: reason.ExportPending, Evidence: err.Error()})
-			}
-			for _, to := range v.members {
-				if to != m {
-					check.To = to.Name
-					v.addChecks(check)
-				}
 			}
 		}
 		return ctx.Err()
 	})
 }
 
+// exportService creates a Service with its ServiceExport, and waits until the controller has exported it.
+func (v *verifier) exportService(ctx context.Context, m *verifiedMember, kind plan.ServiceKind) error {
+	s, err := m.Core.Services(v.namespace).Create(ctx, m.service(kind), createOptions)
+	if err != nil {
+		return err
+	}
+	m.families = s.Spec.IPFamilies
+	_, err = read.Served(read.ServiceExports, func(r schema.GroupVersionResource) (*unstructured.Unstructured, error) {
+		o := read.Object(r.GroupVersion().WithKind("ServiceExport"), v.namespace, m.serviceName(kind))
+		return m.Client.Resource(r).Namespace(v.namespace).Create(ctx, o, createOptions)
+	})
+	if err != nil {
+		return err
+	}
+	check := plan.Check{From: m.Name, Step: plan.Export, Kind: kind, Mark: plan.OK,
+		Evidence: m.serviceName(kind) + " is exported"}
+	err = v.await(ctx, func(ctx context.Context) error { return m.checkExported(ctx, v.namespace, kind) })
+	switch {
+	case kind == plan.Headless && m.balanced:
+		v.skipHeadless(m)
+		return nil
+	case err != nil:
+		check.Mark = plan.Failed
+		check.Code, check.Evidence = v.cause(ctx, m, m, kind,
+			plan.Outcome{Code: reason.ExportPending, Evidence: err.Error()})
+	}
+	for _, to := range v.members {
+		if to != m {
+			check.To = to.Name
+			v.addChecks(check)
+		}
+	}
+	return nil
+}
+
+// skipHeadless takes the headless Service of a member out of the plan.
+func (v *verifier) skipHeadless(m *verifiedMember) {
+	v.progress(m.Name + " exports load balancers: its Service is of type LoadBalancer, without a headless one")
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.plan = slices.DeleteFunc(v.plan, func(c plan.Check) bool { return c.From == m.Name && c.Kind == plan.Headless })
+}
+
+// checkExported returns why a Service is not exported. It sets balanced, and returns nil, if the member exports load
+// balancers alone: only then a headless Service has an invalid type.
 func (m *verifiedMember) checkExported(ctx context.Context, namespace string, kind plan.ServiceKind) error {
 	e := read.One[mcsv1beta1.ServiceExport](ctx, m.Cluster, read.ServiceExports, namespace, m.serviceName(kind))
 	if e.Value == nil {
@@ -71,6 +96,10 @@ func (m *verifiedMember) checkExported(ctx context.Context, namespace string, ki
 	for _, of := range []mcsv1beta1.ServiceExportConditionType{mcsv1beta1.ServiceExportConditionValid,
 		mcsv1beta1.ServiceExportConditionReady} {
 		c := cause.CurrentCondition(e.Value, of)
+		if c != nil && kind == plan.Headless && c.Reason == string(mcsv1beta1.ServiceExportReasonInvalidServiceType) {
+			m.balanced = true
+			return nil
+		}
 		if c == nil || c.Status != metav1.ConditionTrue || c.Reason == wellknown.ReasonUndeclaredAddresses {
 			reason, message := cause.ExportReason(e.Value)
 			return fmt.Errorf("%s: %s", reason, message)
@@ -161,8 +190,11 @@ func (v *verifier) importedAddresses(ctx context.Context, from, to *verifiedMemb
 		return nil, err
 	}
 	if v.options.Pods && from.podFault == "" {
-		for _, family := range from.families {
-			if slices.Contains(to.families, family) && !slices.ContainsFunc(endpoints,
+		if from.balanced && len(endpoints) == 0 {
+			return nil, fmt.Errorf("the import has no endpoint of cluster %s", from.clusterID)
+		}
+		for _, family := range from.families { // a load balancer may have fewer
+			if !from.balanced && slices.Contains(to.families, family) && !slices.ContainsFunc(endpoints,
 				func(a string) bool { return familyOf(a) == family }) {
 				return nil, fmt.Errorf("the import has no %s endpoint of cluster %s", family, from.clusterID)
 			}

@@ -60,6 +60,7 @@ type verifiedMember struct {
 
 	created  types.UID // of the namespace; "" if it was not created
 	families []corev1.IPFamily
+	balanced bool   // it exports load balancers, and no headless Services
 	podFault string // why its Pod does not run; "" if it does, or is not to run
 }
 
@@ -77,7 +78,8 @@ func (m *verifiedMember) host() string { return fmt.Sprintf("host-%d", m.index) 
 // namePrefix is what the names of namespaces of [Run] begin with.
 const namePrefix = "clusterset-verify-"
 
-var kinds = []plan.ServiceKind{plan.ClusterSetIP, plan.Headless}
+// kinds begins with the headless Service: its export shows whether the member exports load balancers.
+var kinds = []plan.ServiceKind{plan.Headless, plan.ClusterSetIP}
 
 // newVerifier reads the members, and writes nothing.
 func newVerifier(ctx context.Context, clusters []Member, o Options) (*verifier, error) {
@@ -172,7 +174,7 @@ func (v *verifier) forEachPath(do func(from, to *verifiedMember, kind plan.Servi
 	for _, from := range v.members {
 		for _, to := range v.members {
 			for _, kind := range kinds {
-				if from != to {
+				if from != to && (kind != plan.Headless || !from.balanced) {
 					all = append(all, func() { do(from, to, kind) })
 				}
 			}

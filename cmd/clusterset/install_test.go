@@ -356,7 +356,7 @@ func TestInstall(t *testing.T) {
 		west.stop()
 		return // what follows is tested without a limit
 	}
-	verifies(t, east, west)
+	verifies(t, east, west, join(east, "east"))
 	remembers(t, east, join(east, "east"))
 	joinsAgain(t, east, join(east, "east", "--ask=127.0.0.1:1")) // only a slow answer would be a problem
 	leaveNothing(t, hub, []*node{east, west}, before)

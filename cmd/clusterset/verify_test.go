@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -66,8 +68,8 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: verifier}]
 `
 
 // verifies checks two members with the rights that deploy/verify grants. Their controllers and DNS servers run. There
-// is no kubelet.
-func verifies(t *testing.T, east, west *node) {
+// is no kubelet. join is the command that joins east.
+func verifies(t *testing.T, east, west *node, join []string) {
 	manifest, err := os.ReadFile("../../deploy/verify/verify.yaml")
 	must(t, err)
 	var users []string
@@ -150,10 +152,65 @@ func verifies(t *testing.T, east, west *node) {
 			return nil
 		})
 	want(t, exitOK, nil, with("--cleanup")...)
+	timeout = 3 * time.Second
+	balances(t, east, join, short, noPods)
+	timeout = 3 * time.Second
 	findsStoppedController(t, west, short)
 	interrupted(t, east, west, with())
 	east.leaves(t)
 	west.leaves(t)
+}
+
+// balances: the Service of a member that exports load balancers is one, which has to get an address. A join ends that.
+func balances(t *testing.T, east *node, join []string, short func(more ...string) []string, noPods []string) {
+	t.Helper()
+	again := func(flags ...string) string {
+		out := want(t, exitOK, nil, append(append(slices.Clone(join), "-o=json"), flags...)...)
+		east.stopController()
+		east.startController()
+		return out
+	}
+	if out := again("--endpoints=load_balancer", "--load-balancer-cidr=192.0.2.0/24"); !strings.Contains(out, "loadBalancerCIDRs") {
+		t.Errorf("join declared no network of load balancers:\n%s", out)
+	}
+	until.OK(t, "a load balancer without an address is the problem", func(context.Context) error {
+		_, out, errOut := command(t, short("--no-pods", "-o=json")...)
+		if !strings.Contains(out, "The load balancer of the Service has no address yet") {
+			return fmt.Errorf("%s%s", out, errOut)
+		}
+		return nil
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	var addresses sync.WaitGroup
+	addresses.Go(func() { east.giveAddress(ctx) })
+	want(t, exitOK, []string{"east exports load balancers: ", "verified: 13 checks of 2 pairs of members worked."}, noPods...)
+	cancel()
+	addresses.Wait()
+	if out := again("--endpoints=pod_ip", "--load-balancer-cidr=none"); strings.Contains(out, "loadBalancerCIDRs") {
+		t.Errorf("join still declares a network of load balancers:\n%s", out)
+	}
+}
+
+// giveAddress gives Services of type LoadBalancer an address until ctx ends, as the controller of a cloud does.
+func (d *node) giveAddress(ctx context.Context) {
+	client, err := corev1client.NewForConfig(d.Config())
+	if err != nil {
+		d.Error(err)
+		return
+	}
+	for ctx.Err() == nil {
+		all, err := client.Services("").List(ctx, metav1.ListOptions{})
+		for i := 0; err == nil && i < len(all.Items); i++ {
+			if s := &all.Items[i]; s.Spec.Type == corev1.ServiceTypeLoadBalancer && len(s.Status.LoadBalancer.Ingress) == 0 {
+				s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "192.0.2.1"}}
+				_, _ = client.Services(s.Namespace).UpdateStatus(ctx, s, metav1.UpdateOptions{}) // The next round tries again.
+			}
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
 }
 
 // findsStoppedController: where no controller runs, the verdict names the controller, whatever fails after that.

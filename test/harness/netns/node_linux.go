@@ -181,7 +181,7 @@ func (n *Node) Relay(address string) error {
 // have no route to the other.
 func (n *Node) Forward(ctx context.Context, address netip.AddrPort, to *Node) error {
 	// "nodad": usable at once.
-	if err := n.ns.ip(ctx, fmt.Sprintf("address add %s dev lo nodad", address.Addr())); err != nil {
+	if err := n.ns.ip(ctx, fmt.Sprintf("address replace %s dev lo nodad", address.Addr())); err != nil {
 		return err
 	}
 	return n.relay(address.String(), func() (net.Conn, error) { return to.Dial(ctx, "tcp", address.String()) })

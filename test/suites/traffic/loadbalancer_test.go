@@ -9,10 +9,12 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/clusterset-dns/clusterset/admin/join"
+	"github.com/clusterset-dns/clusterset/admin/verify/plan"
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/controller"
 	"github.com/clusterset-dns/clusterset/test/harness/netns"
@@ -30,8 +32,8 @@ var balancers = map[string][]netip.Addr{
 // reaches the load balancers of the other alone (docs/spec/controller.md 3.4).
 func TestLoadBalancers(t *testing.T) {
 	c := startApart(t)
-	web := service{Name: "web", Ports: map[string]int32{"http": 80}, Pods: 1}
-	here := destination{name: importName("web"), port: 80}
+	web := service{Name: "web", Ports: map[string]int32{"http": 90}, Pods: 1}
+	here := destination{name: importName("web"), port: 90}
 	pods := make(map[*member][]netip.Addr)
 	for _, m := range c.members() {
 		pods[m] = m.offer(t, web)
@@ -63,6 +65,32 @@ func TestLoadBalancers(t *testing.T) {
 		ended.Put(t, web.Pod(0, pods[ended]))
 		both()
 	}
+	c.verifiedApart(t)
+}
+
+// verifiedApart: clusterset verify reaches each member by its load balancers, which here forward TCP alone.
+func (c *clusterset) verifiedApart(t *testing.T) {
+	t.Helper()
+	c.east.forwards(t, c.west, 8080)
+	c.west.forwards(t, c.east, 8080)
+	run, timeout := c.verifier(t), 5*time.Second
+	until.OK(t, "only UDP fails", func(context.Context) error {
+		report := run(timeout)
+		timeout *= 2 // a slow machine needs more, and UDP takes all of it
+		connected := 0
+		for _, check := range report.Checks {
+			if check.Kind == plan.Headless || (check.Mark == plan.OK) == (check.Step == plan.UDP) {
+				return fmt.Errorf("%+v", check)
+			}
+			if check.Step == plan.TCP {
+				connected++
+			}
+		}
+		if connected != 4 {
+			return fmt.Errorf("%d connections, want both ways in both families", connected)
+		}
+		return nil
+	})
 }
 
 // startApart starts east and west in networks of their own, with a way to the load balancers of the other.
@@ -86,8 +114,8 @@ func startApart(t *testing.T) *clusterset {
 		all = append(all, startMember(t, netns.NewT(t), bin, of, exports))
 	}
 	c := &clusterset{east: all[0], west: all[1]}
-	c.east.forwards(t, c.west)
-	c.west.forwards(t, c.east)
+	c.east.forwards(t, c.west, 90)
+	c.west.forwards(t, c.east, 90)
 	return c
 }
 
@@ -102,18 +130,22 @@ func other(id string) string {
 func balanced(s service, addrs ...netip.Addr) *corev1.Service {
 	object := s.Object()
 	object.Spec.Type = corev1.ServiceTypeLoadBalancer
-	for _, a := range addrs {
-		object.Status.LoadBalancer.Ingress = append(object.Status.LoadBalancer.Ingress,
-			corev1.LoadBalancerIngress{IP: a.String()})
-	}
+	object.Status.LoadBalancer.Ingress = ingress(addrs...)
 	return object
 }
 
+func ingress(addrs ...netip.Addr) (all []corev1.LoadBalancerIngress) {
+	for _, a := range addrs {
+		all = append(all, corev1.LoadBalancerIngress{IP: a.String()})
+	}
+	return all
+}
+
 // forwards stands for the load balancers of another member, for clients in m. The other node has them by kube-proxy.
-func (m *member) forwards(t *testing.T, to *member) {
+func (m *member) forwards(t *testing.T, to *member, port uint16) {
 	t.Helper()
 	for _, a := range balancers[to.ID] {
-		must(t, m.Node.Forward(t.Context(), netip.AddrPortFrom(a, 80), to.Node))
+		must(t, m.Node.Forward(t.Context(), netip.AddrPortFrom(a, port), to.Node))
 	}
 }
 

@@ -5,6 +5,7 @@ package traffic
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -92,7 +93,7 @@ func (k *kubelet) run(ctx context.Context) {
 				_, err = k.client.Namespaces().Finalize(ctx, n, metav1.UpdateOptions{})
 				continue
 			}
-			err = k.take(ctx, all.Items[i].Name)
+			err = errors.Join(k.take(ctx, all.Items[i].Name), k.balance(ctx, all.Items[i].Name))
 		}
 		if err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 			k.Error(err)
@@ -128,6 +129,18 @@ func (k *kubelet) take(ctx context.Context, namespace string) error {
 		})
 	}
 	return nil
+}
+
+// balance gives the addresses of the member's load balancers to Services that need some.
+func (k *kubelet) balance(ctx context.Context, namespace string) error {
+	all, err := k.client.Services(namespace).List(ctx, metav1.ListOptions{})
+	for i := 0; err == nil && i < len(all.Items); i++ {
+		if s := &all.Items[i]; s.Spec.Type == corev1.ServiceTypeLoadBalancer && len(s.Status.LoadBalancer.Ingress) == 0 {
+			s.Status.LoadBalancer.Ingress = ingress(balancers[k.ID]...)
+			_, err = k.client.Services(namespace).UpdateStatus(ctx, s, metav1.UpdateOptions{})
+		}
+	}
+	return err
 }
 
 // start runs a Pod. It is ready when it prints that it listens, and has succeeded when it ends.
@@ -201,17 +214,17 @@ func (k *kubelet) report(ctx context.Context, p *corev1.Pod, addresses []string,
 	return err
 }
 
-// verified: clusterset verify finds that everything works, in both families, with Pods that are its program, and where
-// packets are lost.
-func (c *clusterset) verified(t *testing.T) {
+// verifier returns a function that runs clusterset verify, with Pods that are its program.
+func (c *clusterset) verifier(t *testing.T) (run func(timeout time.Duration) plan.Report) {
+	t.Helper()
 	bin, err := server.Program(t.Context(), "clusterset")
 	must(t, err)
 	var clusters []verify.Member
 	for _, m := range c.members() {
-		defer startKubelet(t, m, bin)()
+		t.Cleanup(startKubelet(t, m, bin))
 		clusters = append(clusters, verify.Member{Name: m.ID, Config: m.Config(), DNSServer: dnsServer})
 	}
-	run := func(timeout time.Duration) plan.Report {
+	return func(timeout time.Duration) plan.Report {
 		o := verify.Defaults()
 		o.Image, o.Timeout, o.Progress = "none.invalid/none", timeout, func(what string) { t.Log(what) }
 		report, err := verify.Run(t.Context(), clusters, o)
@@ -221,6 +234,11 @@ func (c *clusterset) verified(t *testing.T) {
 		}
 		return report
 	}
+}
+
+// verified: clusterset verify finds that everything works, in both families, and where packets are lost.
+func (c *clusterset) verified(t *testing.T) {
+	run := c.verifier(t)
 	everythingWorks(t, run(until.Patience))
 	for step, code := range map[plan.Step]reason.Code{plan.TCP: reason.NetworkTCP, plan.UDP: reason.NetworkUDP} {
 		c.lost(t, step, code, run)
