@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"golang.org/x/sync/errgroup"
@@ -42,12 +43,13 @@ type Clusterset struct {
 }
 
 // A Member is a cluster. Its Services have addresses in 10.1N.0.0/16 and fd00:1N::/108, its Pods in 10.2N.0.0/16 and
-// fd00:2N::/64, where N counts the members from 1, or is 1 with SameNetworks.
+// fd00:2N::/64, where N counts the members from 1, or is 1 with SameNetworks. It may have only one of the two families.
 type Member struct {
 	*controlplane.ControlPlane
 	ID    string
 	Index int
 
+	family     corev1.IPFamily // "" for both
 	clusterset *Clusterset
 	dir        string
 }
@@ -59,6 +61,8 @@ type Options struct {
 	Broker, Member controlplane.Options
 	// SameNetworks gives all members the networks of the first.
 	SameNetworks bool
+	// Families are those of members with one IP family, by ID.
+	Families map[string]corev1.IPFamily
 	// Bare leaves out join.Init, for tests that prepare the broker by the command.
 	Bare bool
 	// Manifests are what each member has before it joins: its namespace and rights. Those that are shipped, if nil.
@@ -117,13 +121,14 @@ func (c *Clusterset) init(ctx context.Context) error {
 // start starts one cluster with the service accounts of the controller and of the DNS server.
 func (c *Clusterset) start(ctx context.Context, id string, n int, all Options) (*Member, error) {
 	o := all.Member
-	o.ServiceCIDR = fmt.Sprintf("10.1%d.0.0/16,fd00:1%d::/108", n, n)
+	services := ofFamily(all.Families[id], fmt.Sprintf("10.1%d.0.0/16", n), fmt.Sprintf("fd00:1%d::/108", n))
+	o.ServiceCIDR = strings.Join(services, ",")
 	cp, err := controlplane.Start(ctx, o)
 	if err != nil {
 		return nil, fmt.Errorf("member %s: %w", id, err)
 	}
 	// In the folder of the control plane, which is removed even if this process is killed.
-	m := &Member{ControlPlane: cp, ID: id, Index: n, clusterset: c,
+	m := &Member{ControlPlane: cp, ID: id, Index: n, family: all.Families[id], clusterset: c,
 		dir: filepath.Join(filepath.Dir(cp.Kubeconfig()), "mounted")}
 	if err := os.Mkdir(m.dir, 0o700); err != nil {
 		return m, fmt.Errorf("member %s: %w", id, err)
@@ -172,7 +177,18 @@ func (c *Clusterset) Stop() error {
 
 // PodCIDRs returns the networks of the member's Pods.
 func (m *Member) PodCIDRs() []string {
-	return []string{fmt.Sprintf("10.2%d.0.0/16", m.Index), fmt.Sprintf("fd00:2%d::/64", m.Index)}
+	return ofFamily(m.family, fmt.Sprintf("10.2%d.0.0/16", m.Index), fmt.Sprintf("fd00:2%d::/64", m.Index))
+}
+
+// ofFamily returns the network of a family, or both if it is "".
+func ofFamily(family corev1.IPFamily, v4, v6 string) []string {
+	switch family {
+	case corev1.IPv4Protocol:
+		return []string{v4}
+	case corev1.IPv6Protocol:
+		return []string{v6}
+	}
+	return []string{v4, v6}
 }
 
 // PodIP returns the n-th Pod address of the member in a family.

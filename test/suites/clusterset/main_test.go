@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/clusterset-dns/clusterset/admin/join"
 	"github.com/clusterset-dns/clusterset/controller"
@@ -24,7 +25,9 @@ var update = flag.Bool("update", false, "write the observed objects and answers 
 // longID is a cluster ID of 63 octets, the maximum. Files of testdata call it west.
 var longID = "west-" + strings.Repeat("w", 58)
 
-// All tests share one clusterset, and a CoreDNS in its last member. Each test removes what it created.
+const northID = "north.registry1"
+
+// All tests but TestIPFamilies share one clusterset, and a CoreDNS in its last member. Each test removes what it created.
 var (
 	clusters          *testclusterset.Clusterset
 	east, north, west *testclusterset.Member
@@ -44,22 +47,33 @@ func TestMain(m *testing.M) {
 func run(m *testing.M) (code int, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
 	defer cancel()
-	clusters, err = testclusterset.Start(ctx, testclusterset.Options{IDs: []string{"east", "north.registry1", longID}})
+	stop, err := startClusters(ctx, nil)
+	defer func() { err = errors.Join(err, stop()) }()
 	if err != nil {
 		return 1, err
 	}
-	defer func() { err = errors.Join(err, clusters.Stop()) }()
-	east, north, west = clusters.Members[0], clusters.Members[1], clusters.Members[2]
-	for _, member := range clusters.Members {
+	return m.Run(), nil
+}
+
+// startClusters sets the variables above. The families are those of members with one.
+func startClusters(ctx context.Context, families map[string]corev1.IPFamily) (stop func() error, err error) {
+	started, err := testclusterset.Start(ctx,
+		testclusterset.Options{IDs: []string{"east", northID, longID}, Families: families})
+	if err != nil {
+		return func() error { return nil }, err
+	}
+	clusters, east, north, west = started, started.Members[0], started.Members[1], started.Members[2]
+	for _, member := range started.Members {
 		if _, err := member.Join(ctx, withVIPs); err != nil {
-			return 1, err
+			return started.Stop, err
 		}
 	}
-	if server, err = west.StartDNS(ctx); err != nil {
-		return 1, err
+	running, err := west.StartDNS(ctx)
+	if err != nil {
+		return started.Stop, err
 	}
-	defer func() { err = errors.Join(err, server.StopDNS()) }()
-	return m.Run(), nil
+	server = running
+	return func() error { return errors.Join(running.StopDNS(), started.Stop()) }, nil
 }
 
 // withVIPs gives a member a VIP CIDR, for "vip cidr".

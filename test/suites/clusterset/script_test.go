@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/clusterset-dns/clusterset/test/harness/testclusterset"
+	"github.com/clusterset-dns/clusterset/test/harness/tier"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
@@ -89,6 +90,25 @@ func TestScripts(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestIPFamilies has members of its own: east with both IP families, north with IPv4 alone and west with IPv6 alone.
+func TestIPFamilies(t *testing.T) {
+	tier.All(t)
+	all, e, n, w, s := clusters, east, north, west, server
+	stop, err := startClusters(t.Context(),
+		map[string]corev1.IPFamily{northID: corev1.IPv4Protocol, longID: corev1.IPv6Protocol})
+	t.Cleanup(func() {
+		if err := stop(); err != nil {
+			t.Error(err)
+		}
+		clusters, east, north, west, server = all, e, n, w, s
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	runAll(t)
+	play(t, "testdata/families/one-each.txtar")
 }
 
 // play runs a script and then withdraws all exports, after which nothing may be left.
