@@ -27,7 +27,7 @@ var longID = "west-" + strings.Repeat("w", 58)
 
 const northID = "north.registry1"
 
-// All tests but TestIPFamilies share one clusterset, and a CoreDNS in its last member. Each test removes what it created.
+// All tests but TestIPFamilies share one clusterset, and a CoreDNS in its last member. Each removes what it created.
 var (
 	clusters          *testclusterset.Clusterset
 	east, north, west *testclusterset.Member
