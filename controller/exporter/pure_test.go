@@ -38,6 +38,8 @@ func TestReadiness(t *testing.T) {
 		"db.shop",
 		fmt.Errorf(
 			"ValidatingAdmissionPolicy 'p' with binding 'b' denied request: failed to configure binding: no params found")))
+	counting := fmt.Errorf("broker: %w", apierrors.NewForbidden(schema.GroupResource{Resource: "exportedservices"},
+		"db.shop", fmt.Errorf("status unknown for quota: member, resources: count/exportedservices")))
 	lost := fmt.Errorf("broker: %w", context.DeadlineExceeded)
 	busy := fmt.Errorf("broker: %w", apierrors.NewTooManyRequests("busy", 1))
 	const waiting = "Waiting for the broker: the last attempt failed and is repeated."
@@ -78,6 +80,8 @@ func TestReadiness(t *testing.T) {
 			want: `False Failed The broker rejects the export: exportedservices "db.shop" is forbidden: exceeded quota. ` +
 				`What it has of this export stays in use. ` + more + ` [export-rejected]`},
 		{name: "no answer", r: valid, o: outcome{err: lost}, want: "Unknown Pending " + waiting + " [export-pending]"},
+		{name: "a quota that has just been made", r: valid, o: outcome{err: counting},
+			want: "Unknown Pending " + waiting + " [export-pending]"},
 		{name: "a broker that has just started", r: valid, o: outcome{err: starting},
 			want: "Unknown Pending " + waiting + " [export-pending]"},
 		{name: "too many requests", r: valid, o: outcome{err: busy},

@@ -18,9 +18,12 @@ func Rejection(err error) string {
 	if !errors.As(err, &status) {
 		return ""
 	}
-	// An API server that started seconds ago has not read the parameters of its admission policies yet.
-	if strings.Contains(status.Status().Message, "failed to configure ") {
-		return ""
+	// An API server that started seconds ago has not read the parameters of its admission policies yet. A quota for a kind
+	// that came seconds ago has no status: kube-controller-manager looks for new kinds twice a minute.
+	for _, early := range []string{"failed to configure ", "status unknown for quota"} {
+		if strings.Contains(status.Status().Message, early) {
+			return ""
+		}
 	}
 	switch status.Status().Code {
 	case http.StatusBadRequest, http.StatusForbidden, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
