@@ -123,6 +123,7 @@ func fullExport() *v1alpha1.ExportedService {
 				86400)}},
 			InternalTrafficPolicy:    ptr(corev1.ServiceInternalTrafficPolicyLocal),
 			TrafficDistribution:      ptr("PreferSameZone"),
+			Endpoints:                strings.Repeat("e", 63),
 			IPFamilies:               []corev1.IPFamily{corev1.IPv6Protocol, corev1.IPv4Protocol},
 			PublishNotReadyAddresses: true,
 			ExportCreated:            at(1), ExportGeneration: 7,
@@ -232,6 +233,8 @@ var badExports = []struct {
 	{name: "traffic distribution", field: "spec.trafficDistribution", spoil: func(e *v1alpha1.ExportedService) {
 		e.Spec.TrafficDistribution = ptr("anything goes")
 	}},
+	{name: "kind of endpoints", field: "spec.endpoints",
+		spoil: func(e *v1alpha1.ExportedService) { e.Spec.Endpoints = strings.Repeat("e", 64) }},
 	{name: "65 labels", field: "spec.labels", spoil: func(e *v1alpha1.ExportedService) {
 		e.Spec.Labels = append(e.Spec.Labels, v1alpha1.Label{Key: "one-more"})
 	}},

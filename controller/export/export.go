@@ -105,6 +105,9 @@ func From(exp *mcsv1beta1.ServiceExport, service *corev1.Service, sources []*dis
 		x.ignore("Ignored: annotation %s: %.80q: want pod_ip, service_ip or load_balancer.", broker.AnnotationEndpoints, kind)
 	}
 	spec := x.spec()
+	if known {
+		spec.Endpoints = kind
+	}
 	if err := spec.Validate(); err != nil {
 		r.Failed = fmt.Sprintf("The Service cannot be described to other clusters: %s.", err)
 		return r

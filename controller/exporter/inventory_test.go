@@ -167,14 +167,16 @@ func TestFullInventory(t *testing.T) {
 	}
 }
 
-// docs/spec/controller.md 3.2: an export that went with its CRD while no controller ran goes on, also while the CRD is
-// missing, until its Service is deleted.
+// docs/spec/controller.md 3.2: an export that went with its CRD while no controller ran goes on with the endpoints of its
+// annotation, also while the CRD is missing, until its Service is deleted.
 func TestExportWentWithItsKind(t *testing.T) {
 	b := newEnv(t)
+	serviceIP := func(cfg *Config) { cfg.Endpoints = apibroker.ServiceIP } // of other exports
 	a := b.start(func(*Config) {})
 	exp, service, source := memberenv.NewExport(db), memberenv.NewService(db),
 		memberenv.NewSourceSlice(db, "db-1", "10.1.0.1")
 	exp.Spec.ExportedLabels = map[string]string{"team": "a"}
+	exp.Annotations = map[string]string{apibroker.AnnotationEndpoints: apibroker.PodIP}
 	b.Create(exp, service, source)
 	a.do(db, "export seen", func() bool {
 		return a.Member.Export(db) != nil && a.Member.Service(db) != nil && len(a.Member.SourceSlices(db)) == 1
@@ -185,7 +187,7 @@ func TestExportWentWithItsKind(t *testing.T) {
 	if err := b.Server.DeleteCRDs(t.Context(), mcscrd.ServiceExportCRD); err != nil {
 		t.Fatal(err)
 	}
-	a = b.start(func(*Config) {})
+	a = b.start(serviceIP)
 	a.Expect("without the kind", a.do(db, "the kind is absent", func() bool { return a.Member.ExportsAbsent() != "" }))
 	source.Endpoints[0].Addresses = []string{"10.1.0.3"}
 	b.Update(source)
@@ -201,7 +203,7 @@ func TestExportWentWithItsKind(t *testing.T) {
 	a.Expect("without the export", a.do(db, "its CRD", a.Member.ExportsKnown))
 	a.End()
 
-	a = b.start(func(*Config) {})
+	a = b.start(serviceIP)
 	a.Expect("without the export after another start", a.do(db, "its CRD", a.Member.ExportsKnown))
 	source.Endpoints[0].Addresses = []string{"10.1.0.2"}
 	b.Update(source)

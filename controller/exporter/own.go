@@ -3,7 +3,6 @@ package exporter
 import (
 	"slices"
 
-	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -74,9 +73,8 @@ func (o *Own) lostExport(record *v1alpha1.ExportedService, uid types.UID, status
 		Namespace: spec.Namespace, Name: spec.Name, UID: uid, CreationTimestamp: spec.ExportCreated,
 		Generation: spec.ExportGeneration,
 	}}
-	if s := o.member.Service(member.KeyOf(exp)); o.endpoints == apibroker.LoadBalancer && s != nil &&
-		s.Spec.Type != corev1.ServiceTypeLoadBalancer { // its annotation had another kind
-		exp.Annotations = map[string]string{apibroker.AnnotationEndpoints: apibroker.PodIP}
+	if spec.Endpoints != "" {
+		exp.Annotations = map[string]string{apibroker.AnnotationEndpoints: spec.Endpoints}
 	}
 	r := o.resultOf(exp, status)
 	if r.Record != nil {

@@ -112,6 +112,13 @@ type ExportedServiceSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.map(s, (has(s.matchProperties) ? s.matchProperties.map(p, p.name.size() + p.value.size()).sum() : 0) + (has(s.matchExpressions) ? s.matchExpressions.map(e, e.key.size() + (has(e.values) ? e.values.map(v, v.size()).sum() : 0)).sum() : 0)).sum() <= 8192",message="selectors have to be at most 8192 characters together"
 	ToClusters []ClusterSelector `json:"toClusters,omitempty"`
 
+	// Endpoints is the kind of endpoints that the annotation of the ServiceExport asks for (docs/spec/controller.md 3.4);
+	// empty: the option of the member decides. Newer members know more kinds.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	Endpoints string `json:"endpoints,omitempty"`
+
 	// Labels are spec.exportedLabels of the ServiceExport, sorted by key: at most 64, none with a reserved prefix.
 	//
 	// +optional

@@ -122,6 +122,9 @@ func checkPolicies(s *ExportedServiceSpec) error {
 	if d := s.TrafficDistribution; d != nil && !broker.IsLabelKey(*d) {
 		return fmt.Errorf("traffic distribution %.80q: want a word, with or without the prefix of a domain", *d)
 	}
+	if len(s.Endpoints) > 63 {
+		return fmt.Errorf("endpoints %.80q: want at most 63 characters", s.Endpoints)
+	}
 	return nil
 }
 
