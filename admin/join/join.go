@@ -314,9 +314,7 @@ func (j *joiner) readNetworks(ctx context.Context, id string) error {
 	if err := in.declareNetworks(id); err != nil {
 		return err
 	}
-	all := slices.Concat(in.pods, in.services)
-	in.podsOutside, in.podsUnread = j.member.PodsOutside(ctx, all)
-	in.nodesOutside = j.member.NodesOutside(ctx, all)
+	in.podsOutside, in.podsUnread = j.member.PodsOutside(ctx, slices.Concat(in.pods, in.services))
 	j.sayNetworks()
 	return nil
 }
@@ -333,7 +331,7 @@ func (j *joiner) sayNetworks() {
 	if j.input.vipFromClusterset {
 		say(fmt.Sprintf("vip %s, as the clusterset has it: --vip chooses another one", j.input.vip))
 	}
-	for _, text := range slices.Concat(j.input.outsideWarnings(), j.input.nodesNotice()) {
+	for _, text := range j.input.outsideWarnings() {
 		say(text)
 	}
 }

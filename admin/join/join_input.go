@@ -37,7 +37,6 @@ type joinInput struct {
 	found                     networks.Found   // in the cluster
 	podsOutside               networks.Outside // of all that will be declared
 	podsUnread                string           // why that is not known; "" if it is
-	nodesOutside              networks.Outside
 }
 
 // admission returns what the cluster is admitted with, without its networks.

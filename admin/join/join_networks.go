@@ -311,7 +311,7 @@ func (in *joinInput) outsideWarnings() []string {
 	var all []string
 	if in.podsOutside.Count > 0 {
 		all = append(all, fmt.Sprintf("%s: other members will not accept them; run %s",
-			in.podsOutside.Phrase("running Pod", "networks of this cluster"), in.podsOutside.JoinWith(prefixStrings(in.pods))))
+			in.podsOutside.Phrase("networks of this cluster"), in.podsOutside.JoinWith(prefixStrings(in.pods))))
 	}
 	if in.podsUnread != "" {
 		all = append(all, in.podsUnread)
@@ -322,14 +322,4 @@ func (in *joinInput) outsideWarnings() []string {
 		}
 	}
 	return all
-}
-
-// nodesNotice reports that addresses of Nodes will not be declared, which is usual: they matter to Pods in the network
-// of the host alone.
-func (in *joinInput) nodesNotice() []string {
-	if in.nodesOutside.Count == 0 {
-		return nil
-	}
-	return []string{in.nodesOutside.Phrase("Node", "networks of this cluster") +
-		": endpoints in the network of the host will not be exported, unless --pod-cidr has that network, too"}
 }

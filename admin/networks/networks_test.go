@@ -206,14 +206,4 @@ func TestOutside(t *testing.T) {
 	if got, want := fmt.Sprint(o), "{2 [{fd00::2 Pod shop/both} {10.2.0.3 Pod shop/neither}]}"; got != want {
 		t.Errorf("outside: %s, want %s", got, want)
 	}
-	n := &unstructured.Unstructured{}
-	manifest := "{metadata: {name: a}, status: {addresses: [{type: Hostname, address: a}, {type: ExternalIP, address: 203.0.113.1}, {type: InternalIP, address: 192.0.2.1}]}}"
-	if err := yaml.Unmarshal([]byte(manifest), &n.Object); err != nil {
-		t.Fatal(err)
-	}
-	var nodes Outside
-	nodes.AddNode(n, declared)
-	if got, want := fmt.Sprint(nodes), "{1 [{192.0.2.1 Node a}]}"; got != want {
-		t.Errorf("outside: %s, want %s", got, want)
-	}
 }

@@ -23,16 +23,16 @@ type Example struct {
 }
 
 // Phrase says: "3 running Pods have addresses in none of these networks, such as 10.9.0.7 of Pod shop/db-0".
-func (o Outside) Phrase(what, outside string) string {
+func (o Outside) Phrase(outside string) string {
 	var such []string
 	for _, e := range o.Examples {
 		such = append(such, e.Address.String()+" of "+e.Object)
 	}
-	verb := "s have addresses"
+	pods := "Pods have addresses"
 	if o.Count == 1 {
-		verb = " has an address"
+		pods = "Pod has an address"
 	}
-	return fmt.Sprintf("%d %s%s in none of the %s, such as %s", o.Count, what, verb, outside, strings.Join(such, " and "))
+	return fmt.Sprintf("%d running %s in none of the %s, such as %s", o.Count, pods, outside, strings.Join(such, " and "))
 }
 
 // JoinWith returns the command that declares also the networks of the examples, which the user has to know.
@@ -56,23 +56,11 @@ func (o *Outside) AddPod(pod *unstructured.Unstructured, networks []netip.Prefix
 	if onHost || phase != "Running" {
 		return
 	}
-	o.add("Pod "+pod.GetNamespace()+"/"+pod.GetName(), networks,
-		statusTexts(pod, "podIPs", func(entry map[string]any) string { return textAt(entry, "ip") }))
-}
-
-// AddNode counts a Node by its internal addresses, which Pods in the network of the host have, too.
-func (o *Outside) AddNode(node *unstructured.Unstructured, networks []netip.Prefix) {
-	o.add("Node "+node.GetName(), networks, statusTexts(node, "addresses", func(entry map[string]any) string {
-		if textAt(entry, "type") != "InternalIP" {
-			return ""
-		}
-		return textAt(entry, "address")
-	}))
-}
-
-func (o *Outside) add(object string, networks []netip.Prefix, addresses []string) {
+	entries, _, _ := unstructured.NestedSlice(pod.Object, "status", "podIPs")
 	counted := false
-	for _, text := range addresses {
+	for _, e := range entries {
+		entry, _ := e.(map[string]any)
+		text, _, _ := unstructured.NestedString(entry, "ip")
 		addr, err := netip.ParseAddr(text)
 		if err != nil || ContainAddress(networks, addr) {
 			continue
@@ -82,7 +70,7 @@ func (o *Outside) add(object string, networks []netip.Prefix, addresses []string
 			counted = true
 		}
 		if !slices.ContainsFunc(o.Examples, func(e Example) bool { return e.Address.Is4() == addr.Is4() }) {
-			o.Examples = append(o.Examples, Example{addr, object})
+			o.Examples = append(o.Examples, Example{addr, "Pod " + pod.GetNamespace() + "/" + pod.GetName()})
 		}
 	}
 }
@@ -90,20 +78,4 @@ func (o *Outside) add(object string, networks []netip.Prefix, addresses []string
 // ContainAddress reports whether an address is in one of the networks.
 func ContainAddress(networks []netip.Prefix, addr netip.Addr) bool {
 	return slices.ContainsFunc(networks, func(p netip.Prefix) bool { return p.Contains(addr) })
-}
-
-// statusTexts returns a text of each entry of a list in the status.
-func statusTexts(o *unstructured.Unstructured, list string, text func(map[string]any) string) []string {
-	entries, _, _ := unstructured.NestedSlice(o.Object, "status", list)
-	var all []string
-	for _, e := range entries {
-		entry, _ := e.(map[string]any)
-		all = append(all, text(entry))
-	}
-	return all
-}
-
-func textAt(entry map[string]any, name string) string {
-	text, _, _ := unstructured.NestedString(entry, name)
-	return text
 }

@@ -52,13 +52,3 @@ func (c *Cluster) PodsOutside(ctx context.Context, declared []netip.Prefix) (out
 	}
 	return outside, ""
 }
-
-// NodesOutside counts the Nodes with addresses outside of all networks, as far as Nodes may be read.
-func (c *Cluster) NodesOutside(ctx context.Context, declared []netip.Prefix) (outside networks.Outside) {
-	err := c.Each(ctx, Nodes, "", metav1.ListOptions{},
-		func(node *unstructured.Unstructured) { outside.AddNode(node, declared) })
-	if err != nil {
-		return networks.Outside{}
-	}
-	return outside
-}

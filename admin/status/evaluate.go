@@ -198,7 +198,7 @@ func (e evaluation) evaluateOutside(o *OutsideState) {
 	}
 	if o.Pods.Count > 0 {
 		e.Problem("%s: other members do not accept them; run %s",
-			o.Pods.Phrase("running Pod", "networks that this cluster declared"), o.command())
+			o.Pods.Phrase("networks that this cluster declared"), o.command())
 		return
 	}
 	declared := networks.Valid(o.declared)
