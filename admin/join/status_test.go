@@ -247,8 +247,17 @@ func takenImports(t *testing.T, onBroker, east *controlplane.ControlPlane, west 
 	annotated := func(sources string) string {
 		return "{apiVersion: v1, kind: Namespace, metadata: {name: shop, annotations: {clusterset-dns.io/allowed-source-clusters: '" + sources + "'}}}"
 	}
+	lacks := func() bool {
+		return slices.ContainsFunc(statusOf(t, nil, east.Config(), o).Warnings, func(w string) bool {
+			return strings.HasPrefix(w, "namespaces of services that are exported to this cluster do not exist here: 1, such as shop; ")
+		})
+	}
 	must(onBroker, record)
+	before := lacks()
 	must(east, annotated("north, west"))
+	if !before || lacks() {
+		t.Errorf("a warning before there is the namespace: %t, and after: %t; want true, false", before, lacks())
+	}
 	must(east, `{apiVersion: multicluster.x-k8s.io/v1beta1, kind: ServiceImport, metadata: {name: db, namespace: shop}, spec: {type: Headless, ports: []}}`)
 	wantProblem(t, statusOf(
 		t, nil, east.Config(), o),

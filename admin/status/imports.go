@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -64,21 +65,49 @@ func (l importList) notReady(now time.Time) []NotReadyImport {
 	return all
 }
 
-// takenNames finds services that cannot be imported because a foreign ServiceImport has their name.
-type takenNames struct {
+// missingImports finds services that this cluster does not import.
+type missingImports struct {
 	member     *read.Cluster
 	own        *v1alpha1.Member // of this cluster
 	controller string           // namespace of the controller
 	chosen     wellknown.NamespaceChoice
+	members    []v1alpha1.Member
+	records    []v1alpha1.ExportedService
 }
 
-// foreignImports returns the foreign imports that stand in the way of an export: it reaches this cluster, and the
-// namespace accepts it.
-func (t takenNames) foreignImports(ctx context.Context, foreign []*mcsv1beta1.ServiceImport, members []v1alpha1.Member,
-	records []v1alpha1.ExportedService) ([]NotReadyImport, error) {
+// namespaces returns the namespaces of exports to this cluster that it lacks and would choose.
+func (t missingImports) namespaces(ctx context.Context) ([]string, error) {
+	lacks := make(map[string]bool)
+	for i := range t.records {
+		ns := t.records[i].Spec.Namespace
+		lacks[ns] = lacks[ns] || t.mayTakePart(ns) && t.reaching(&t.records[i]) != ""
+	}
+	maps.DeleteFunc(lacks, func(_ string, exported bool) bool { return !exported })
+	if len(lacks) == 0 {
+		return nil, nil
+	}
+	has, err := t.member.ListObjects(ctx, read.Namespaces, "", "")
+	if err != nil {
+		return nil, err
+	}
+	for _, ns := range has {
+		delete(lacks, ns.GetName())
+	}
+	return slices.Sorted(maps.Keys(lacks)), nil
+}
+
+// mayTakePart reports whether a new namespace without labels would take part.
+func (t missingImports) mayTakePart(name string) bool {
+	return !wellknown.NeverTakesPart(name, nil, t.controller) &&
+		t.takesPart(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
+}
+
+// foreign returns the foreign imports that stand in the way of an export: it reaches this cluster, and the namespace
+// accepts it.
+func (t missingImports) foreign(ctx context.Context, foreign []*mcsv1beta1.ServiceImport) ([]NotReadyImport, error) {
 	var all []NotReadyImport
 	for _, imp := range foreign {
-		exporters := t.exporters(imp, members, records)
+		exporters := t.exporters(imp)
 		if len(exporters) == 0 {
 			continue
 		}
@@ -102,26 +131,36 @@ func (t takenNames) foreignImports(ctx context.Context, foreign []*mcsv1beta1.Se
 }
 
 // exporters returns the clusters that export the service to this cluster.
-func (t takenNames) exporters(imp *mcsv1beta1.ServiceImport, members []v1alpha1.Member,
-	records []v1alpha1.ExportedService) (ids []string) {
-	properties, _ := t.own.Status.ValidProperties()
-	for i := range records {
-		r := &records[i]
-		at := slices.IndexFunc(members, func(m v1alpha1.Member) bool { return m.Spec.Namespace == r.Namespace })
-		if at < 0 || r.Spec.Namespace != imp.Namespace || r.Spec.Name != imp.Name {
+func (t missingImports) exporters(imp *mcsv1beta1.ServiceImport) (ids []string) {
+	for i := range t.records {
+		r := &t.records[i]
+		if r.Spec.Namespace != imp.Namespace || r.Spec.Name != imp.Name {
 			continue
 		}
-		of := merge.Record{Cluster: members[at].Name, Spec: r.Spec}
-		if len(merge.ReachedBy(of, map[string]map[string]string{t.own.Name: properties})) > 0 {
-			ids = append(ids, of.Cluster)
+		if id := t.reaching(r); id != "" {
+			ids = append(ids, id)
 		}
 	}
 	slices.Sort(ids)
 	return ids
 }
 
+// reaching returns the cluster of a record that reaches this cluster, "" of any other record.
+func (t missingImports) reaching(r *v1alpha1.ExportedService) string {
+	at := slices.IndexFunc(t.members, func(m v1alpha1.Member) bool { return m.Spec.Namespace == r.Namespace })
+	if at < 0 {
+		return ""
+	}
+	of := merge.Record{Cluster: t.members[at].Name, Spec: r.Spec}
+	properties, _ := t.own.Status.ValidProperties()
+	if len(merge.ReachedBy(of, map[string]map[string]string{t.own.Name: properties})) == 0 {
+		return ""
+	}
+	return of.Cluster
+}
+
 // takesPart reports whether the options of the controller select the namespace (docs/spec/controller.md 9.2).
-func (t takenNames) takesPart(ns *corev1.Namespace) bool {
+func (t missingImports) takesPart(ns *corev1.Namespace) bool {
 	if t.chosen.Restricts() {
 		return t.chosen.Selects(ns.Name, ns.Labels)
 	}

@@ -207,18 +207,27 @@ func (s *collector) withoutRight(err error) error {
 	return err
 }
 
-// readTaken adds imports that are missing because a foreign ServiceImport has their name.
-func (s *collector) readTaken(ctx context.Context, members []v1alpha1.Member,
+// readMissing adds imports that are missing because a foreign ServiceImport has their name, and warns of services that
+// are not imported because this cluster lacks their namespace.
+func (s *collector) readMissing(ctx context.Context, members []v1alpha1.Member,
 	records []v1alpha1.ExportedService) error {
 	at := slices.IndexFunc(members, func(m v1alpha1.Member) bool { return s.isThis(&m) })
 	if at < 0 {
 		return nil
 	}
-	names := takenNames{s.member, &members[at], s.options.Namespace, s.chosen}
-	taken, err := names.foreignImports(ctx, s.imports.foreign, members, records)
+	m := missingImports{s.member, &members[at], s.options.Namespace, s.chosen, members, records}
+	taken, err := m.foreign(ctx, s.imports.foreign)
 	s.state.Cluster.NotReadyImports = append(s.state.Cluster.NotReadyImports, taken...)
 	slices.SortFunc(s.state.Cluster.NotReadyImports, compareNotReadyImports)
-	return err
+	if err != nil {
+		return err
+	}
+	lacks, err := m.namespaces(ctx)
+	if len(lacks) > 0 {
+		s.state.Warn("namespaces of services that are exported to this cluster do not exist here: %d, such as %s; create them, or "+
+			"run \"clusterset join --create-namespaces\"", len(lacks), lacks[0])
+	}
+	return s.withoutRight(err)
 }
 
 // isThis reports whether m is the Member of the cluster that was read.
@@ -296,7 +305,7 @@ func (s *collector) readBroker(ctx context.Context) error {
 	if s.state.Cluster == nil {
 		return s.findConflicts(ctx, c, members, records)
 	}
-	return s.readTaken(ctx, members, records)
+	return s.readMissing(ctx, members, records)
 }
 
 func (s *collector) readMembers(ctx context.Context, c *read.Cluster, members []v1alpha1.Member,
