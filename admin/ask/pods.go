@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/miekg/dns"
 	"golang.org/x/sync/errgroup"
@@ -22,16 +23,17 @@ import (
 
 var portForward = schema.GroupVersionResource{Version: "v1", Resource: "pods/portforward"}
 
-// The limits of asking all Pods of a Service: a DaemonSet has as many as there are Nodes.
-const (
-	atOnce = 20 // connections through the API server
-	turns  = 5  // the time for all Pods, as a multiple of that for one
-)
+// atOnce is the number of connections through the API server. A DaemonSet has as many Pods as there are Nodes.
+const atOnce = 20
 
-// Service asks all ready Pods behind a Service of a DNS server over TCP. Each result has
-// the role. A Service without a ready Pod is one server that does not reply. One server that was not asked stands for
-// Pods that could not be listed, and another one for all Pods for which no time was left. A Service without a selector
-// has no Pods, and gives no server.
+// timeForAll is enough for a few Pods that hang, and for many that are far away.
+func timeForAll(q Question, pods int) time.Duration {
+	return q.timeout() * time.Duration(5+pods/(4*atOnce))
+}
+
+// Service asks all ready Pods behind a Service of a DNS server over TCP. Each result has the role. A Service without a
+// ready Pod is one server that does not reply. Pods that could not be listed are one server that was not asked, and so
+// are all Pods for which no time was left. A Service without a selector has no Pods, and gives no server.
 func Service(ctx context.Context, c *read.Cluster, q Question, service *corev1.Service,
 	role cause.Role) []cause.Server {
 	if len(service.Spec.Selector) == 0 {
@@ -50,7 +52,7 @@ func Service(ctx context.Context, c *read.Cluster, q Question, service *corev1.S
 		failure := fmt.Sprintf("Service %s/%s has no ready Pod", service.Namespace, service.Name)
 		return []cause.Server{{Name: name, Role: role, Without: true, TCP: cause.Reply{Asked: true, Failure: failure}}}
 	}
-	ctx, cancel := context.WithTimeout(ctx, turns*q.timeout())
+	ctx, cancel := context.WithTimeout(ctx, timeForAll(q, len(ready)))
 	defer cancel()
 	servers := make([]cause.Server, len(ready))
 	var all errgroup.Group
@@ -96,15 +98,19 @@ func podPort(service *corev1.Service, pod *corev1.Pod) int {
 	return standard
 }
 
-// askPod returns a server without a name if ctx ends before the answer.
+// askPod returns a server without a name if ctx has ended before.
 func askPod(ctx context.Context, c *read.Cluster, q Question, pod *corev1.Pod, port int) cause.Server {
+	if ctx.Err() != nil {
+		return cause.Server{}
+	}
 	s := cause.Server{Name: "pod/" + pod.Name}
 	dialing, cancelDial := context.WithTimeout(ctx, q.timeout())
 	defer cancelDial()
 	conn, err := dial(dialing, c, pod, port)
 	switch {
-	case err != nil && ctx.Err() != nil:
-		return cause.Server{}
+	case err != nil && dialing.Err() != nil:
+		s.Unread = "the API server did not forward its port in time"
+		return s
 	case err != nil:
 		s.Unread = cmp.Or(read.Unread[any](c, err, "create", portForward, pod.Namespace).Why,
 			"the API server does not find the Pod, or does not forward its ports (404)")
@@ -114,8 +120,6 @@ func askPod(ctx context.Context, c *read.Cluster, q Question, pod *corev1.Pod, p
 	if err != nil {
 		failure := logging.Line(conn.reason(dialing, err))
 		switch {
-		case ctx.Err() != nil:
-			return cause.Server{}
 		case dialing.Err() != nil:
 			failure = "no answer in time"
 		case pod.Spec.HostNetwork && strings.Contains(failure, "refused"):
