@@ -61,6 +61,8 @@ type parts struct {
 	importer    *importer.Importer
 	rules       *rules.Rules
 	requeue     requeuer
+
+	rulesKnown bool // used by review alone
 }
 
 // A guard returns a copy of a client configuration for one side, with the fence and the rate of this controller.
@@ -283,6 +285,10 @@ func (p *parts) review(ctx context.Context) error {
 			p.importer.Review()
 			p.exporter.Review()
 			p.freezes.Set(safety.ExportKind, p.member.ExportsAbsent())
+			if known := p.rules.Known(); known != p.rulesKnown {
+				p.rulesKnown = known
+				p.requeue.rulesChanged("", queue.Backlog) // nothing followed from them meanwhile
+			}
 			if changed {
 				p.requeue.all()
 			}

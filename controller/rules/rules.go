@@ -34,6 +34,9 @@ type Rules struct {
 	unread logging.OnChangeOf[string, string] // annotations that cannot be read, by namespace
 }
 
+// Known reports whether the rules can be followed: the ServiceExports of this cluster are known, and their kind is served.
+func (r *Rules) Known() bool { return r.Member.ExportsKnown() && r.Member.ExportsAbsent() == "" }
+
 // Concerns reports whether a service has a rule, or an export by one.
 func (r *Rules) Concerns(svc types.NamespacedName) bool {
 	return selectorOf(r.Member.Namespace(svc.Namespace)) != nil || isMade(r.Member.Export(svc))
@@ -44,8 +47,8 @@ func (r *Rules) Concerns(svc types.NamespacedName) bool {
 func (r *Rules) Reconcile(ctx context.Context, svc types.NamespacedName) error {
 	ns, exp, stored := r.Member.Namespace(svc.Namespace), r.Member.Export(svc), r.Member.StoredExport(svc)
 	policy := r.Policy.Of(ns)
-	if policy == export.Terminating || !r.Member.ExportsKnown() || r.Member.ExportsAbsent() != "" ||
-		r.Member.Unreadable(svc) || exp != nil && !isMade(exp) || stored != nil && stored.DeletionTimestamp != nil {
+	if policy == export.Terminating || !r.Known() || r.Member.Unreadable(svc) ||
+		exp != nil && !isMade(exp) || stored != nil && stored.DeletionTimestamp != nil {
 		return nil
 	}
 	want := false

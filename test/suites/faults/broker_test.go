@@ -726,6 +726,12 @@ func TestStartWithoutExportKind(t *testing.T) {
 			serve(t, east, ns, "web", "10.21.1.3")
 			awaitImport(t, west, ns, "web", "10.21.1.3 10.22.1.1")
 			awaitImport(t, east, ns, "web", "10.21.1.3 10.22.1.1")
+			ruled := testclusterset.Namespace(ns + "-rule")
+			ruled.Annotations = map[string]string{broker.AnnotationExportSelector: ""}
+			east.Put(t, ruled)
+			west.Put(t, testclusterset.Namespace(ruled.Name))
+			east.Put(t, testclusterset.Service(ruled.Name, "web", testclusterset.Port("http", 80)))
+			serve(t, east, ruled.Name, "web", "10.21.1.5")
 
 			if err := east.InstallCRDs(t.Context(), mcscrd.ServiceExportCRD); err != nil {
 				t.Fatal(err)
@@ -736,6 +742,7 @@ func TestStartWithoutExportKind(t *testing.T) {
 			e.awaitMetric("frozen", "export_kind", 0)
 			serve(t, east, ns, "web", "10.21.1.4")
 			awaitImport(t, west, ns, "web", "10.21.1.4 10.22.1.1")
+			awaitImport(t, west, ruled.Name, "web", "10.21.1.5")
 			inWest()
 			east.Drop(t, testclusterset.Export(ns, "ended"))
 			awaitImport(t, west, ns, "ended", "none")
