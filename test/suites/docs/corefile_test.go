@@ -305,7 +305,6 @@ var expectations = []struct{ has, name, want string }{
 	{"forward .", "www.example.org.", "198.51.100.1"},
 	{"rewrite name suffix", "web.shop.example.org.", "10.200.0.10"},
 	{"cluster_names off", "west.web.shop.svc.clusterset.local.", "NXDOMAIN"},
-	{"labels visibility=public", "payment.bank.svc.clusterset.local.", "NXDOMAIN"},
 	{"manifests", "10-1-0-31.east.cache.shop.svc.clusterset.local.", "10.1.0.31"},
 	// Not in the namespace that clusterset serves, and without an address for the other plugin: NODATA from there.
 	{"multicluster clusterset.local", "payment.bank.svc.clusterset.local.", "NOERROR"},
