@@ -98,7 +98,7 @@ func (w Desired) chain(o options) string {
 		return "    clusterset\n"
 	}
 	var b strings.Builder
-	b.WriteString("    cache {\n        success 9984 5 0\n        denial 9984 5 0\n")
+	b.WriteString("    cache {\n        success 9984 5 0\n        denial 9984 1 0\n")
 	if o.servfail {
 		b.WriteString("        servfail 0\n")
 	}
