@@ -2,12 +2,9 @@ package wellknown
 
 import "time"
 
-// A condition Ready that is pending for so long has failed. An import waits for its derived Service or a clusterset IP,
-// an export perhaps for a load balancer.
-const (
-	PendingImport = 10 * time.Second
-	PendingExport = 5 * time.Minute
-)
+// PendingImport is the time after which an import with a pending condition Ready has failed. Until then it waits for its
+// derived Service or a clusterset IP.
+const PendingImport = 10 * time.Second
 
 // ReasonUndeclaredAddresses is the reason of the condition Ready of a ServiceExport, which is then true, while
 // endpoints have addresses outside of the networks that the cluster declared (docs/spec/controller.md 3.4).

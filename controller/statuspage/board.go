@@ -197,6 +197,9 @@ func (p *Parts) service(svc types.NamespacedName, now time.Time) page.Service {
 	return row
 }
 
+// pendingExport is the time after which an export that is pending has failed, such as for a load balancer.
+const pendingExport = 5 * time.Minute
+
 // stateOf returns the fault of a service in this cluster in a few words, or that it is ready.
 func (p *Parts) stateOf(svc types.NamespacedName, now time.Time) page.Service {
 	row := page.Service{Name: svc.String()}
@@ -212,7 +215,7 @@ func (p *Parts) stateOf(svc types.NamespacedName, now time.Time) page.Service {
 		}
 		return false
 	}
-	if exp := p.Member.Export(svc); exp != nil && fault("export", wellknown.PendingExport, exp.Status.Conditions,
+	if exp := p.Member.Export(svc); exp != nil && fault("export", pendingExport, exp.Status.Conditions,
 		string(mcsv1beta1.ServiceExportConditionValid), string(mcsv1beta1.ServiceExportConditionReady)) {
 		return row
 	}
