@@ -54,7 +54,7 @@ func (in *joinInput) checkNetworks(id string) error {
 	}
 	if o := in.overlapping(id); o != "" {
 		return errors.New(o +
-			": want networks that no other member has; with --allow-overlap no endpoint in both is imported")
+			": want networks that no other member has, or --endpoints load_balancer for each member; with --allow-overlap no endpoint in both is imported")
 	}
 	return nil
 }
