@@ -212,13 +212,14 @@ var table = []Entry{
 	{CRDMissing, "the cluster does not have the kind ServiceImport", "", "Run clusterset join."},
 
 	{NamespaceMissing, "the namespace does not exist in this cluster", "",
-		"Create it, or use import_namespaces create. If that fails, see the log and the Events in namespace default."},
+		"Run kubectl create namespace, or clusterset join with --create-namespaces. " +
+			"If that fails, see the log and the Events in namespace default."},
 	{NamespaceTerminating, "the namespace is being deleted", "",
 		"Wait, and create it again; kubectl describe namespace shows what holds it."},
 	{NamespaceExcluded, "the namespace takes no part in the clusterset",
 		"those of controller and broker never do; kube-* and openshift-* only with clusterset-dns.io/allowed-source-clusters; " +
 			"default only if import_namespaces selects it",
-		"Use another namespace, or import_namespaces for default."},
+		"Use another namespace, or the directive import_namespaces for default."},
 
 	{NotAMember, "the cluster is not a member of a clusterset", "no ClusterProperty clusterset.k8s.io",
 		"Run clusterset join."},
@@ -230,7 +231,7 @@ var table = []Entry{
 		"Run clusterset join with --cluster-id and the ID that the cluster had."},
 
 	{ControllerNeverRan, "no controller has run in this cluster", "not installed, in another namespace, or without rights",
-		"Install it, or give --controller-namespace; look at the log of its Pod."},
+		"Run clusterset join to install it, or give --controller-namespace; look at the log of its Pod."},
 	{ControllerStopped, "no controller runs in this cluster", "its Lease is not renewed",
 		"Look at the Pods and the log of the controller."},
 
@@ -316,7 +317,8 @@ var table = []Entry{
 	{ImportWebhook, "the API server cannot call an admission webhook", "",
 		"Repair the webhook that the step names, or its ValidatingWebhookConfiguration or MutatingWebhookConfiguration."},
 
-	{EndpointsNone, "a cluster exports the service without endpoints", "", "Check the selector of the Service there, and its ServiceExport."},
+	{EndpointsNone, "a cluster exports the service without endpoints", "",
+		"Check the Pods and the selector of the Service there, and its ServiceExport."},
 	{EndpointsNotReady, "no endpoint of a cluster is ready", "", "Look at the Pods and their readiness probes there."},
 	{EndpointsUndeclared, "endpoints are outside of the networks that their cluster declared",
 		"new nodes, or Pods in the network of the host", "Run clusterset join there again with all networks in --pod-cidr."},
