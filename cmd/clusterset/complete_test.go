@@ -31,12 +31,12 @@ spec: {type: Headless, ports: [{port: 5432}]}
 		completes(t, "db.shop.svc.clusterset.local", "explain", member, "-n", "shop", "")
 		want(t, exitOK, []string{"db -n shop deleted"}, "unexport", "db", member, "-n", "shop")
 	}
-	for _, typed := range []string{"shop.db", "db.shp", "bd.shop"} {
-		want(t, exitProblems, []string{"the cluster imports db.shop.svc.clusterset.local. If it is right: "}, "explain", member,
+	for _, typed := range []string{"shop.db", "db.shp", "bd.shop", "db"} {
+		want(t, exitProblems, []string{"the cluster imports or exports db.shop.svc.clusterset.local. If it is right: "}, "explain", member,
 			typed, "--timeout=1m")
 	}
 	if out := want(t, exitProblems, nil, "explain", member, "service", "db", "-n", "shop", "--timeout=1m"); strings.Contains(out,
-		"the cluster imports") {
+		"the cluster imports or exports") {
 		t.Errorf("explain of an import printed\n%s\nwant no other name", out)
 	}
 }

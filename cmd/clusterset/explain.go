@@ -11,6 +11,7 @@ import (
 
 	"github.com/miekg/dns"
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/clusterset-dns/clusterset/admin/explain"
 	"github.com/clusterset-dns/clusterset/admin/explain/cause"
@@ -107,7 +108,7 @@ func (e *explainCommand) run(ctx context.Context, args []string) error {
 	}
 	if report.Verdict.Found() {
 		if all := e.nearNames(ctx, name); len(all) > 0 {
-			report.Verdict.Remedy = fmt.Sprintf("Check the name: the cluster imports %s. If it is right: %s",
+			report.Verdict.Remedy = fmt.Sprintf("Check the name: the cluster imports or exports %s. If it is right: %s",
 				strings.Join(all, ", "), report.Verdict.Remedy)
 		}
 	}
@@ -153,24 +154,27 @@ func (e *explainCommand) qualified(name string) string {
 	return name
 }
 
-// nearNames returns up to three imports with a name at most two letters away, or with namespace and service swapped. It
-// returns nil for the name of an import, and without the right to list imports.
+// nearNames returns up to three imports and exports with a name at most two letters away, with namespace and service
+// swapped, or in another namespace. It returns nil for the name of one, and without the right to list them.
 func (e *explainCommand) nearNames(ctx context.Context, name string) (all []string) {
 	t, ok := cause.Locate(name, e.options.Zone)
 	client, _, err := e.namespaced()
 	if !ok || err != nil {
 		return nil
 	}
-	imports, _ := listServed(ctx, client, read.ServiceImports, "", "") // without them, no name is near
 	var names []string
-	for i := range imports {
-		names = append(names, imports[i].GetName()+"."+imports[i].GetNamespace())
+	for _, kind := range []schema.GroupVersionResource{read.ServiceImports, read.ServiceExports} {
+		found, _ := listServed(ctx, client, kind, "", "") // without them, no name is near
+		for i := range found {
+			names = append(names, found[i].GetName()+"."+found[i].GetNamespace())
+		}
 	}
 	typed, swapped := t.Service+"."+t.Namespace, t.Namespace+"."+t.Service
 	if slices.Contains(names, typed) {
 		return nil
 	}
-	for _, like := range append(near(swapped, names), near(typed, names)...) {
+	// The last names are in other namespaces: near finds prefixes, too.
+	for _, like := range slices.Concat(near(swapped, names), near(typed, names), near(t.Service+".", names)) {
 		if like = e.qualified(like); !slices.Contains(all, like) {
 			all = append(all, like)
 		}
@@ -200,7 +204,7 @@ func (e *explainCommand) print(r cause.Report) error {
 	switch {
 	case err != nil:
 		return err
-	case r.Verdict.Found() && !r.Verdict.Resolves:
+	case r.Verdict.Problem():
 		return errProblems
 	case !r.Verdict.Known():
 		return errUnread

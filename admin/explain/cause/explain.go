@@ -25,8 +25,12 @@ type Verdict struct {
 	Sentence string      `json:"sentence"`
 	Remedy   string      `json:"remedy"`
 	Resolves bool        `json:"resolves"` // the name has an answer in spite of the cause, as far as that could be seen
-	partly   bool        // a warning, and not all was read and asked
+	partly   bool        // the name resolves, and not all was read and asked
+	wrong    bool        // the cause is no warning
 }
+
+// Problem reports whether the name does not resolve, or connections to its address fail.
+func (v Verdict) Problem() bool { return v.Found() && (v.wrong || !v.Resolves) }
 
 // Found reports whether a cause was found, if only for a warning.
 func (v Verdict) Found() bool { return v.Code != reason.Resolves && (v.partly || v.Known()) }
@@ -77,15 +81,16 @@ func Find(in Input) Report {
 // name resolves.
 func (w *walk) verdict() Verdict {
 	at := w.first(Wrong)
-	answered := at < 0 && w.asked() && (w.target.Service == "" || w.hasReplies())
+	answers := !slices.ContainsFunc(w.steps, func(s Step) bool { return s.Mark == Wrong && !s.answers })
+	answered := answers && w.asked() && (w.target.Service == "" || w.hasReplies())
 	if at < 0 {
 		at = w.first(Warning)
 	}
 	switch unread := w.first(Unknown); {
 	case at >= 0:
 		v := verdictOf(w.steps[at].Code, w.steps[at].Evidence)
-		v.Resolves = answered || !w.asked() && w.first(Wrong) < 0 && w.hasAnswer()
-		v.partly = v.Resolves && (unread >= 0 || !answered)
+		v.Resolves = answered || !w.asked() && answers && w.hasAnswer()
+		v.partly, v.wrong = v.Resolves && (unread >= 0 || !answered), w.steps[at].Mark == Wrong
 		return v
 	case unread >= 0:
 		v := verdictOf(reason.NotReadable, w.steps[unread].Evidence)
@@ -105,7 +110,7 @@ func verdictOf(code reason.Code, evidence string) Verdict {
 	e := reason.Describe(code)
 	v := Verdict{Code: code, Sentence: capitalized(e.Meaning) + ".", Remedy: e.Remedy}
 	if evidence != "" {
-		v.Sentence = capitalized(e.Meaning) + ": " + evidence + "."
+		v.Sentence = capitalized(e.Meaning) + ": " + strings.TrimSuffix(evidence, ".") + "."
 	}
 	return v
 }

@@ -134,6 +134,7 @@ func TestVerdict(t *testing.T) {
 		change   func(*Input)
 		want     reason.Code
 		resolves bool
+		problem  bool // though it resolves
 	}{
 		{name: "nothing is wrong", change: func(*Input) {}, want: reason.Resolves, resolves: true},
 		{name: "no import", change: away, want: reason.ImportMissing},
@@ -253,6 +254,20 @@ func TestVerdict(t *testing.T) {
 			change: func(in *Input) {
 				local(in).Endpoints[0].NodeName = ptr.To("node-1")
 			}},
+		{name: "an address without endpoints", want: reason.EndpointsNone, resolves: true, problem: true,
+			change: func(in *Input) { withoutEndpoints(in, "east", "west") }},
+		{name: "an address with endpoints in one of two clusters", want: reason.EndpointsNone, resolves: true,
+			change: func(in *Input) { withoutEndpoints(in, "west") }},
+		{name: "an address without endpoints after a heartbeat has expired", want: reason.ExporterExpired, resolves: true,
+			problem: true, change: func(in *Input) {
+				withoutEndpoints(in, "east", "west")
+				in.Broker.Heartbeats.Value["b-east"] = lease(time.Hour)
+			}},
+		{name: "an address without endpoints, of another implementation", want: reason.EndpointsNone, resolves: true,
+			change: func(in *Input) {
+				withoutEndpoints(in, "east", "west")
+				in.Here.Import.Value.Object.Labels, in.Here.ClusterSet = nil, Read[Property]{State: Absent}
+			}},
 		{name: "an export to other clusters", want: reason.NotExportedHere,
 			change: func(in *Input) { away(in); elsewhere(in) }},
 		{name: "an export that its cluster rejects", want: reason.ExportNoService, change: func(in *Input) {
@@ -296,9 +311,23 @@ func TestVerdict(t *testing.T) {
 		tt.change(in)
 		answered(in, ClusterDNS)
 		r := Find(*in)
-		if r.Verdict.Code != tt.want || r.Verdict.Resolves != tt.resolves {
-			t.Errorf("%s: verdict = %+v, want %s, resolves %t; chain %+v", tt.name, r.Verdict, tt.want, tt.resolves, r.Chain)
+		if v := r.Verdict; v.Code != tt.want || v.Resolves != tt.resolves || v.Resolves && v.Problem() != tt.problem {
+			t.Errorf("%s: verdict = %+v, want %s, resolves %t, problem %t; chain %+v", tt.name, v, tt.want, tt.resolves,
+				tt.problem, r.Chain)
 		}
+	}
+}
+
+// withoutEndpoints has the import be one with an address, and clusters have no endpoint.
+func withoutEndpoints(in *Input, clusters ...string) {
+	local(in).Endpoints[0].NodeName = ptr.To("node-1")
+	for _, s := range in.Here.Slices.Value {
+		if slices.Contains(clusters, sourceOf(s)) {
+			s.Endpoints = nil
+		}
+	}
+	if slices.Contains(clusters, "east") {
+		in.Broker.Slices.Value[0].Endpoints = nil
 	}
 }
 
@@ -337,6 +366,31 @@ func withholds(in *Input) {
 func to(cluster string) []v1alpha1.ClusterSelector {
 	return []v1alpha1.ClusterSelector{{MatchProperties: []v1alpha1.Property{{Name: "cluster.clusterset.k8s.io",
 		Value: cluster}}}}
+}
+
+// The verdict names all clusters without endpoints, ends with one full stop, and suggests a name in the zone.
+func TestSentence(t *testing.T) {
+	for _, tt := range []struct {
+		want   string
+		change func(*Input)
+	}{
+		{"A cluster exports the service without endpoints: no endpoint in west.",
+			func(in *Input) { withoutEndpoints(in, "west") }},
+		{"A cluster exports the service without endpoints: no endpoint in east, west; no cluster has a ready endpoint, " +
+			"so connections fail.", func(in *Input) { withoutEndpoints(in, "east", "west") }},
+		{`Exports of the service have different IP families: IPFamilyConflict: Conflicting IP families. Using "IPv4" from ` +
+			`oldest service export in "east". 1/2 clusters disagree. Left out: "west".`, secondExport},
+		{"The name is not in the zone of the clusterset: db.shop.svc.cluster.local is not below clusterset.local; " +
+			"did you mean db.shop.svc.clusterset.local.", func(in *Input) { in.Name = "db.shop.svc.cluster.local." }},
+		{"The name is not in the zone of the clusterset: shop.svc.cluster.local is not below clusterset.local.",
+			func(in *Input) { in.Name = "shop.svc.cluster.local." }},
+	} {
+		in := input()
+		tt.change(in)
+		if got := Find(*in).Verdict.Sentence; got != tt.want {
+			t.Errorf("sentence %q, want %q", got, tt.want)
+		}
+	}
 }
 
 // The evidence has the message of a condition without its codes: the step has one.

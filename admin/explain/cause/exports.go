@@ -185,10 +185,10 @@ func checkHeartbeats(w *walk) {
 		switch {
 		case e.own || !e.isExporting():
 		case !e.beats:
-			w.fault(w.sparesOthers(e), faultStep("heartbeat of "+e.id, reason.ExporterNeverRan),
+			w.clusterFault(w.sparesOthers(e), faultStep("heartbeat of "+e.id, reason.ExporterNeverRan),
 				"there is no heartbeat in namespace %s", e.namespace)
 		case e.expired:
-			w.fault(w.sparesOthers(e), faultStep("heartbeat of "+e.id, reason.ExporterExpired), "it was last renewed %s",
+			w.clusterFault(w.sparesOthers(e), faultStep("heartbeat of "+e.id, reason.ExporterExpired), "it was last renewed %s",
 				agoText(e.heartbeat))
 		default:
 			fine++

@@ -43,7 +43,7 @@ func checkImport(w *walk) {
 	for _, e := range w.exporters {
 		if e.isExporting() && !e.imported && isOurs(imp.Value) {
 			code, evidence := w.orWebhook(reason.ImportLacks, "status.clusters of the ServiceImport does not name "+e.id)
-			w.fault(w.sparesOthers(e), faultStep("import from "+e.id, code), "%s", evidence)
+			w.clusterFault(w.sparesOthers(e), faultStep("import from "+e.id, code), "%s", evidence)
 		}
 	}
 }
@@ -111,15 +111,8 @@ func checkEndpoints(w *walk) {
 		w.unknown(name, s.Why)
 		return
 	}
-	usable, before := 0, len(w.steps)
-	for _, e := range w.exporters {
-		usable += e.here.usable
-		code, evidence := endpointFault(w, e)
-		if code == "" {
-			continue
-		}
-		w.fault(w.sparesOthers(e), faultStep("endpoints of "+idText(e.id), code), "%s", evidence)
-	}
+	before, usable := len(w.steps), w.usable()
+	w.addEndpointFaults()
 	if imp := w.in.Here.Import.Value; w.target.Left == "" && isOurs(imp) &&
 		desired.LacksLocal(imp.Object, w.in.Here.Slices.Value, w.in.Here.ClusterID.Value.Value) {
 		w.fault(true, faultStep(
@@ -132,6 +125,24 @@ func checkEndpoints(w *walk) {
 	case len(w.steps) == before && !w.hasCause():
 		w.fault(w.hasAnswer(), faultStep(name, reason.EndpointsNone), "no EndpointSlice has the label %s=%s",
 			mcsv1beta1.LabelServiceName, w.target.Service)
+	}
+}
+
+// addEndpointFaults adds a step for each cluster with a fault, and one for all clusters without endpoints.
+func (w *walk) addEndpointFaults() {
+	var without []string
+	spared := true
+	for _, e := range w.exporters {
+		switch code, evidence := endpointFault(w, e); code {
+		case "":
+		case reason.EndpointsNone:
+			without, spared = append(without, idText(e.id)), spared && w.sparesOthers(e)
+		default:
+			w.clusterFault(w.sparesOthers(e), faultStep("endpoints of "+idText(e.id), code), "%s", evidence)
+		}
+	}
+	if of := strings.Join(without, ", "); of != "" {
+		w.clusterFault(spared, faultStep("endpoints of "+of, reason.EndpointsNone), "no endpoint in %s", of)
 	}
 }
 
@@ -156,11 +167,13 @@ func endpointFault(w *walk, e *exporter) (reason.Code, string) {
 	case e.here.usable > 0 || !e.imported && e.here.slices == 0:
 		return "", ""
 	case e.here.all > 0:
-		return reason.EndpointsNotReady, fmt.Sprintf("%d endpoints, none ready", e.here.all)
-	case e.here.slices > 0:
-		return reason.EndpointsNone, "its slices have no endpoint"
+		return unready(e, e.here.all)
 	}
-	return reason.EndpointsNone, "it has no EndpointSlice here"
+	return reason.EndpointsNone, ""
+}
+
+func unready(e *exporter, all int) (reason.Code, string) {
+	return reason.EndpointsNotReady, fmt.Sprintf("0 of %d endpoints in %s are ready", all, idText(e.id))
 }
 
 // brokerFault compares the state of a cluster on the broker with its imports here.
@@ -175,9 +188,9 @@ func brokerFault(w *walk, e *exporter) (reason.Code, string) {
 	case len(e.there.overlap) > 0:
 		return reason.EndpointsOverlap, fmt.Sprintf("%s in a network of this cluster", shortList(e.there.overlap))
 	case e.there.all == 0:
-		return reason.EndpointsNone, "it has no endpoint on the broker"
+		return reason.EndpointsNone, ""
 	case e.there.ready == 0:
-		return reason.EndpointsNotReady, fmt.Sprintf("%d endpoints on the broker, none ready", e.there.all)
+		return unready(e, e.there.all)
 	case e.here.usable == 0:
 		return w.orWebhook(reason.EndpointsBehind,
 			fmt.Sprintf("%d ready endpoints on the broker, none here", e.there.ready))

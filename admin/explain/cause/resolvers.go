@@ -129,12 +129,15 @@ func checkPods(w *walk) {
 	if dots >= ndots {
 		order = "for the name as it is first"
 	}
-	add := w.skip
-	if len(w.in.Wiring.Value.Kubelet.Unknown) > 0 && w.askedRole(ClusterDNS) {
-		add = w.unknown // other Pods ask a server that was not
+	step := Step{Name: "pods", Mark: OK}
+	if len(w.in.Wiring.Value.Kubelet.Unknown) > 0 {
+		step.Mark = Skipped
+		if w.askedRole(ClusterDNS) {
+			step.Mark = Unknown // other Pods ask a server that was not
+		}
 	}
-	add("pods", fmt.Sprintf("Pods ask%s %s: it has %d dots, and the usual ndots is %d%s", whom, order, dots, ndots,
-		kubeletText(&w.in.Wiring.Value.Kubelet)))
+	w.add(step, "Pods ask%s %s: it has %d dots, and the usual ndots is %d%s", whom, order, dots, ndots,
+		kubeletText(&w.in.Wiring.Value.Kubelet))
 }
 
 // kubeletText names the DNS servers that the kubelets give to Pods.

@@ -122,20 +122,20 @@ func TestPods(t *testing.T) {
 		{Kind: wiring.NodeLocal, Workload: "daemonset/node-local-dns", Route: wiring.RouteWanted},
 	}})
 	wantStep(t, in, reason.Resolves,
-		"skipped pods: Pods ask 10.96.0.10 or fd00::a or node-local-dns on their Node for the name in their search domains first, "+
+		"ok pods: Pods ask 10.96.0.10 or fd00::a or node-local-dns on their Node for the name in their search domains first, "+
 			"unless it ends with a dot: it has 4 dots, and the usual ndots is 5")
-	const ask = "skipped pods: Pods ask for the name in their search domains first, unless it ends with a dot: it has 4 dots, and the usual ndots is 5; "
+	const ask = " pods: Pods ask for the name in their search domains first, unless it ends with a dot: it has 4 dots, and the usual ndots is 5; "
 	in.Wiring = present(Wiring{Kubelet: wiring.Kubelet{Addresses: []string{"169.254.20.10", "10.96.0.10"}}})
 	wantStep(t, in, reason.Resolves,
-		ask+"clusterDNS in ConfigMap kube-system/kubelet-config has 169.254.20.10 and 10.96.0.10")
+		"ok"+ask+"clusterDNS in ConfigMap kube-system/kubelet-config has 169.254.20.10 and 10.96.0.10")
 	in.Wiring.Value.Kubelet.Unknown = []string{"10.96.0.10"}
 	wantStep(t, in, reason.Resolves,
-		ask+"but clusterDNS in ConfigMap kube-system/kubelet-config has 10.96.0.10, which no DNS Service there and no node cache has")
+		"skipped"+ask+"but clusterDNS in ConfigMap kube-system/kubelet-config has 10.96.0.10, which no DNS Service there and no node cache has")
 	in.Wiring = Read[Wiring]{}
 	in.Name = "db-0.east.db.shop.svc.clusterset.local."
 	answered(in, ClusterSetDNS)
 	wantStep(t, in, reason.Resolves,
-		"skipped pods: Pods ask for the name as it is first: it has 6 dots, and the usual ndots is 5")
+		"ok pods: Pods ask for the name as it is first: it has 6 dots, and the usual ndots is 5")
 }
 
 // wantStep fails the test unless the verdict has the code and a step begins so.

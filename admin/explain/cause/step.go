@@ -24,6 +24,7 @@ type Step struct {
 	Mark     Mark        `json:"mark"`
 	Code     reason.Code `json:"code,omitempty"` // with Wrong and Warning
 	Evidence string      `json:"evidence"`       // one line
+	answers  bool        // the name has an address, even if the step is wrong
 }
 
 // chain is what the checks add to.

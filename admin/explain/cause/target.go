@@ -39,6 +39,11 @@ func parse(name, zone string) (Target, *denial.Fault) {
 	}
 	relative, ok := strings.CutSuffix(name, "."+zone)
 	if !ok {
+		below, _, _ := strings.Cut(name, ".svc.")
+		like := below + ".svc." + zone
+		if _, isService := Locate(like, zone); isService {
+			return badShape(reason.NameOutsideZone, "%s is not below %s; did you mean %s", name, zone, like)
+		}
 		return badShape(reason.NameOutsideZone, "%s is not below %s", name, zone)
 	}
 	return denial.Parse(relative)

@@ -36,6 +36,20 @@ func newWalk(in *Input, t Target) *walk {
 // hasAnswer reports whether the objects of this cluster have an answer.
 func (w *walk) hasAnswer() bool { return w.expected.outcome == resolver.Found }
 
+// usable counts the endpoints that this cluster can use.
+func (w *walk) usable() (all int) {
+	for _, e := range w.exporters {
+		all += e.here.usable
+	}
+	return all
+}
+
+// isDead reports whether the import has an address, and connections to it fail: no cluster has a ready endpoint. Other
+// implementations may have endpoints without EndpointSlices.
+func (w *walk) isDead() bool {
+	return w.hasAnswer() && w.in.Here.Slices.State == Present && w.usable() == 0 && !w.isForeign()
+}
+
 // isSettled reports whether this cluster has imported what the broker has, as far as that can be seen: then a fault
 // between the two does not explain an answer.
 func (w *walk) isSettled() bool {
@@ -55,7 +69,16 @@ func (w *walk) sparesOthers(e *exporter) bool {
 	if of := w.clusterAsked(); of != "" {
 		return of != e.id
 	}
-	return w.hasAnswer() || slices.ContainsFunc(w.exporters, func(o *exporter) bool { return o != e && o.here.usable > 0 })
+	return w.hasAnswer() && !w.isDead() ||
+		slices.ContainsFunc(w.exporters, func(o *exporter) bool { return o != e && o.here.usable > 0 })
+}
+
+// clusterFault adds a fault of exporting clusters, which may explain that connections fail.
+func (w *walk) clusterFault(spared bool, s Step, format string, args ...any) {
+	if s.answers = w.isDead(); s.answers {
+		format += "; no cluster has a ready endpoint, so connections fail"
+	}
+	w.fault(spared, s, format, args...)
 }
 
 // clusterAsked is the known cluster in the question, or "".

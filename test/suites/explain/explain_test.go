@@ -229,6 +229,7 @@ func (w *env) export(seen map[reason.Code]bool) {
 	all(w.east, testclusterset.Headless("shop", "unready", pg),
 		testclusterset.Endpoint{Address: one.Address, NotReady: true})
 	all(w.east, testclusterset.Headless("shop", "empty", pg))
+	all(w.east, testclusterset.Service("shop", "idle", pg))
 	all(w.west, testclusterset.Headless("shop", "own", pg),
 		testclusterset.Endpoint{Address: w.west.PodIP(2, corev1.IPv4Protocol)})
 	all(w.west, testclusterset.Headless("shop", "outside", pg),
@@ -264,6 +265,8 @@ func (w *env) export(seen map[reason.Code]bool) {
 		seen[want] = true
 		w.awaitVerdict(name, want, "")
 	}
+	w.awaitVerdict("idle.shop", reason.EndpointsNone,
+		"wrong    endpoints of east: no endpoint in east; no cluster has a ready endpoint, so connections fail")
 	// The warning about the webhook precedes those of other faults.
 	w.must(w.west.ApplyYAML(w.Context(), []byte(deadWebhook)))
 	until.OK(w, "the webhook is asked", func(ctx context.Context) error {
