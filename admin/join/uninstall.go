@@ -38,7 +38,7 @@ type UninstallOptions struct {
 // UninstallResult is the result of [Uninstall] and [UninstallBroker].
 type UninstallResult struct {
 	Left     []string `json:"left,omitempty"`     // what is still there, and why
-	Warnings []string `json:"warnings,omitempty"` // about the cluster's DNS server
+	Warnings []string `json:"warnings,omitempty"` // about the cluster's DNS server, and namespaces that stay
 }
 
 // Uninstall removes everything of the project from a cluster that is not a member (docs/spec/operations.md 6). Objects
@@ -84,7 +84,7 @@ type uninstaller struct {
 
 	// a policy of others, or of a broker, keeps objects of namespaces that do not exist
 	denied      bool
-	wouldDelete map[schema.GroupKind]int // by a dry run, of custom objects
+	wouldDelete map[schema.GroupKind]int // by a dry run
 }
 
 func newUninstaller(role read.Role, config *rest.Config, o UninstallOptions) (*uninstaller, error) {
@@ -190,6 +190,15 @@ func (u *uninstaller) removeNamespace(ctx context.Context) error {
 	return u.removeAndWait(ctx, namespace)
 }
 
+// Remove is that of the Writer. It counts what a dry run would delete.
+func (u *uninstaller) Remove(ctx context.Context, o *unstructured.Unstructured) (bool, error) {
+	removed, err := u.Writer.Remove(ctx, o)
+	if removed && err == nil && u.options.DryRun != write.DryRunNone {
+		u.wouldDelete[o.GroupVersionKind().GroupKind()]++
+	}
+	return removed, err
+}
+
 // removeAndWait deletes an object and waits until it is gone.
 func (u *uninstaller) removeAndWait(ctx context.Context, o *unstructured.Unstructured) error {
 	removed, err := u.Remove(ctx, o)
@@ -218,7 +227,7 @@ func (u *uninstaller) removeVerify(ctx context.Context) error {
 	return err
 }
 
-// nameCreated lists the namespaces that the controller has created for imports: others may use them since
+// nameCreated warns of namespaces that the controller has created for imports, and that stay: others may use them since
 // (docs/spec/controller.md 5.9).
 func (u *uninstaller) nameCreated(ctx context.Context) error {
 	found, err := u.ListObjects(ctx, read.Namespaces, "", broker.LabelManagedBy+"="+broker.ManagedBy)
@@ -226,17 +235,23 @@ func (u *uninstaller) nameCreated(ctx context.Context) error {
 		if o.GetAnnotations()[broker.AnnotationCreatedFor] == "" {
 			continue // of a member, where the cluster is the broker, too
 		}
-		u.addLeft("%s was created for imports: delete it if nothing else is in it, or remove its label %s", read.Describe(o),
-			broker.LabelManagedBy)
+		u.result.Warnings = append(u.result.Warnings, fmt.Sprintf(
+			"%s was created for imports, and stays: delete it if nothing else is in it, or remove its label %s",
+			read.Describe(o), broker.LabelManagedBy))
 	}
 	return err
 }
 
 // removeRights deletes what the manifests have outside of the namespace.
 func (u *uninstaller) removeRights(ctx context.Context) error {
+	known := map[string]bool{} // two manifests have ClusterRoles in common
 	for _, manifest := range [][]byte{deploy.ControllerRBAC, deploy.DNSRBAC, deploy.AllInOneRBAC} {
-		objects := slices.DeleteFunc(read.Parse(manifest),
-			func(o *unstructured.Unstructured) bool { return o.GetNamespace() != "" })
+		objects := slices.DeleteFunc(read.Parse(manifest), func(o *unstructured.Unstructured) bool {
+			name := read.Describe(o)
+			again := known[name]
+			known[name] = true
+			return o.GetNamespace() != "" || again
+		})
 		if err := u.removeAll(ctx, objects); err != nil {
 			return err
 		}
@@ -333,7 +348,11 @@ func (u *uninstaller) removeCRDs(ctx context.Context, crds []*unstructured.Unstr
 			return err
 		}
 		if n > 0 {
-			u.addLeft("%s has objects, %d of them", read.Describe(d), n)
+			hint := ""
+			if d.GetName() == read.ServiceExports.GroupResource().String() && !u.options.DeleteExports {
+				hint = "; --delete-exports deletes them"
+			}
+			u.addLeft("%s has objects, %d of them%s", read.Describe(d), n, hint)
 			continue
 		}
 		if err := u.removeAndWait(ctx, d); err != nil {

@@ -108,11 +108,12 @@ metadata:
   annotations: {clusterset-dns.io/created-for: west}
 `
 
-// namesCreated: uninstall leaves namespaces that the controller has created, and names them.
+// namesCreated: uninstall leaves namespaces that the controller has created, and warns of them.
 func namesCreated(t *testing.T, east *controlplane.ControlPlane, member string) {
 	t.Helper()
 	must(t, east.ApplyYAML(t.Context(), []byte(createdByController)))
-	want(t, exitProblems, []string{"left: Namespace bank was created for imports"}, "uninstall", member, "--dry-run")
+	want(t, exitOK, []string{"warning: Namespace bank was created for imports, and stays: "}, "uninstall", member,
+		"--delete-exports", "--dry-run")
 	must(t, east.DeleteYAML(t.Context(), []byte(createdByController)))
 }
 
@@ -156,9 +157,13 @@ func uninstalls(t *testing.T, hub, east *controlplane.ControlPlane, member, brok
 		}
 	}
 	full := mustInventory(t, east)
-	want(t, exitProblems, []string{"namespace/clusterset-system deleted (client dry run)",
-		"left: CustomResourceDefinition serviceexports.multicluster.x-k8s.io has objects, 1 of them\n"},
+	out := want(t, exitProblems, []string{"namespace/clusterset-system deleted (client dry run)",
+		"customresourcedefinition.apiextensions.k8s.io/clusterproperties.about.k8s.io deleted (client dry run)",
+		"left: CustomResourceDefinition serviceexports.multicluster.x-k8s.io has objects, 1 of them; --delete-exports deletes them\n"},
 		"uninstall", member, "--dry-run")
+	if n := strings.Count(out, "clusterset-view"); n != 1 {
+		t.Errorf("the dry run names ClusterRole clusterset-view %d times, want once:\n%s", n, out)
+	}
 	now := mustInventory(t, east)
 	for name := range full {
 		if !now[name] {
@@ -169,13 +174,13 @@ func uninstalls(t *testing.T, hub, east *controlplane.ControlPlane, member, brok
 	undoesWiring(t, east, member)
 	namesCreated(t, east, member)
 	want(t, exitProblems, []string{"clusterrole.rbac.authorization.k8s.io/clusterset-dns deleted",
-		"left: CustomResourceDefinition serviceexports.multicluster.x-k8s.io has objects, 1 of them\n"},
+		"left: CustomResourceDefinition serviceexports.multicluster.x-k8s.io has objects, 1 of them; --delete-exports deletes them\n"},
 		"uninstall", member)
 	// While the cluster is a broker, too, the CRD of the imports is that of the broker.
 	if err := east.ApplyYAML(t.Context(), crd.Members); err != nil {
 		t.Fatal(err)
 	}
-	out := want(
+	out = want(
 		t, exitProblems,
 		[]string{"left: CustomResourceDefinition serviceimports.multicluster.x-k8s.io is that of a broker, too\n"},
 		"uninstall", member, "--delete-exports", "--dry-run")
