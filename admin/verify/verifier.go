@@ -86,7 +86,7 @@ func newVerifier(ctx context.Context, clusters []Member, o Options) (*verifier, 
 	v := &verifier{options: o, namespace: namePrefix + strings.ToLower(rand.Text()[:8]), wants: map[path][]string{},
 		resolved: map[path]bool{}}
 	if len(clusters) < 2 {
-		return nil, fmt.Errorf("%d members: want 2 or more, to verify the way from each to each other", len(clusters))
+		return nil, fmt.Errorf("%d members: want 2 or more (--contexts), to verify the way from each to each other", len(clusters))
 	}
 	var planned []plan.Member
 	for i, c := range clusters {

@@ -11,7 +11,7 @@ import (
 
 func newBroker(f *factory) *cobra.Command {
 	c := &cobra.Command{
-		Use: "broker", Short: "Prepare or uninstall a broker, or remove a member from it", Args: cobra.NoArgs, RunE: showHelp,
+		Use: "broker", Short: "Prepare or uninstall a broker, or remove a member from it", Args: noArguments, RunE: showHelp,
 	}
 	c.AddCommand(newBrokerInit(f), newBrokerRemove(f), newBrokerUninstall(f))
 	return c
@@ -20,7 +20,7 @@ func newBroker(f *factory) *cobra.Command {
 func newBrokerInit(f *factory) *cobra.Command {
 	var o join.InitOptions
 	c := &cobra.Command{
-		Use: "init", Short: "Prepare an API server to be the broker of a clusterset", Args: cobra.NoArgs,
+		Use: "init", Short: "Prepare an API server to be the broker of a clusterset", Args: noArguments,
 		Long: `Prepare an API server to be the broker of a clusterset, or update what an older version has installed: CRDs, roles, a
 priority level and admission policies. The broker needs kube-controller-manager.
 

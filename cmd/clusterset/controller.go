@@ -26,7 +26,7 @@ func newController(f *factory) *cobra.Command {
 	config := controller.Defaults()
 	var metricsAddress, healthAddress string
 	c := &cobra.Command{
-		Use: "controller", Short: "Run the controller of a cluster, without CoreDNS", Args: cobra.NoArgs,
+		Use: "controller", Short: "Run the controller of a cluster, without CoreDNS", Args: noArguments,
 		Long: `Run the controller of a cluster, which exports and imports services, without CoreDNS, until SIGINT or SIGTERM.
 
 Each directive of the controller in the Corefile is a flag, with "-" instead of "_". Give several arguments as one

@@ -16,7 +16,7 @@ import (
 
 func newDNS(f *factory) *cobra.Command {
 	c := &cobra.Command{
-		Use: "dns", Short: "Make the DNS server of a cluster forward clusterset.local", Args: cobra.NoArgs, RunE: showHelp,
+		Use: "dns", Short: "Make the DNS server of a cluster forward clusterset.local", Args: noArguments, RunE: showHelp,
 		Long: `Make the DNS server of a cluster forward the zone clusterset.local to the DNS server of the clusterset.
 
 The commands find out which DNS server the cluster has, and change only what they have written themselves. If something
@@ -84,7 +84,7 @@ func newDNSStatus(f *factory) *cobra.Command {
 	d := &dnsCommand{factory: f, options: dns.Defaults()}
 	var format string
 	c := &cobra.Command{
-		Use: "status", Short: "Show how the DNS server of a cluster treats the zone", Args: cobra.NoArgs,
+		Use: "status", Short: "Show how the DNS server of a cluster treats the zone", Args: noArguments,
 		Long: `Show which DNS server the cluster has, its configuration for the zone, and the answers of all Pods of this server and of
 the DNS server of the clusterset to dns-version.ZONE TXT. The question goes through the API server.
 
@@ -115,7 +115,7 @@ func newDNSDiff(f *factory) *cobra.Command {
 	d := &dnsCommand{factory: f, options: dns.Defaults()}
 	var format string
 	c := &cobra.Command{
-		Use: "diff", Short: "Show what \"dns apply\" would change", Args: cobra.NoArgs,
+		Use: "diff", Short: "Show what \"dns apply\" would change", Args: noArguments,
 		Long: `Show what "clusterset dns apply" would change, or print to do by hand.
 
 Exit codes: 0, there is nothing to do; 1, the command failed; 2, there is something to do.`,
@@ -204,7 +204,7 @@ func (p dnsPlan) text() (all []string) {
 func newDNSApply(f *factory) *cobra.Command {
 	d := &dnsCommand{factory: f, options: dns.Defaults()}
 	c := &cobra.Command{
-		Use: "apply", Short: "Make the DNS server of a cluster forward the zone", Args: cobra.NoArgs,
+		Use: "apply", Short: "Make the DNS server of a cluster forward the zone", Args: noArguments,
 		Long: `Make the DNS server of the cluster forward the zone to the DNS server of the clusterset. The command waits until that is
 ready, writes, asks all Pods of the cluster's DNS server through the API server, and waits until they answer.
 
@@ -279,7 +279,7 @@ func (o *output) leftByHand(state *dns.State) error {
 func newDNSUndo(f *factory) *cobra.Command {
 	d := &dnsCommand{factory: f, options: dns.Defaults()}
 	c := &cobra.Command{
-		Use: "undo", Short: "Remove what \"dns apply\" has written", Args: cobra.NoArgs,
+		Use: "undo", Short: "Remove what \"dns apply\" has written", Args: noArguments,
 		Long: `Remove from the configuration of the cluster's DNS server what "clusterset dns apply" has written. Changes of others
 stay. If they have changed what clusterset had written, it is left alone, with exit code 2.`,
 		Example: `  clusterset dns undo --context east`,

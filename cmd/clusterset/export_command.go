@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -92,10 +91,15 @@ func (e *exportCommand) checkService(ctx context.Context, name string) error {
 	if slices.Contains(names, name) {
 		return nil
 	}
-	like := ""
-	if near := near(name, names); len(near) > 0 {
-		like = " (there is " + strings.Join(near, ", ") + ")"
+	hints := near(name, names)
+	others, err := e.client.Resource(read.Services).List(ctx,
+		metav1.ListOptions{FieldSelector: "metadata.name=" + name, Limit: 3})
+	if err == nil { // a user may lack the right for all namespaces
+		for i := range others.Items {
+			namespace := others.Items[i].GetNamespace()
+			hints = append(hints, fmt.Sprintf("one in namespace %s (-n %s)", namespace, namespace))
+		}
 	}
 	return fmt.Errorf("namespace %s has no such Service%s: want an existing one, or --wait=false to export a later one",
-		e.namespace, like)
+		e.namespace, there(hints))
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/clientcmd/api"
 )
 
 // A factory has the streams and flags that all commands share, and makes API clients from them, like the Factory of
@@ -66,18 +67,21 @@ func (f *factory) broker() (*rest.Config, error) {
 	}
 	config, err := f.brokerLoader().ClientConfig()
 	if err != nil {
-		return nil, fmt.Errorf("broker: %w", err)
+		return nil, fmt.Errorf("broker: %w", orContexts(err, f.brokerLoader(), f.brokerContext))
 	}
 	return f.tune(config), nil
 }
 
 var errNoBroker = errors.New("no broker: want --broker-kubeconfig, --broker-context or both")
 
-// requireBroker is broker, with an error instead of nil.
+// requireBroker is broker, with an error instead of nil, for commands that do not use the member.
 func (f *factory) requireBroker() (*rest.Config, error) {
 	config, err := f.broker()
 	if err == nil && config == nil {
 		err = errNoBroker
+		if context := *f.kube.Context; context != "" {
+			err = fmt.Errorf("%w; did you mean --broker-context %s?", err, context)
+		}
 	}
 	return config, err
 }
@@ -89,9 +93,22 @@ func (f *factory) member() (*rest.Config, error) {
 		err = f.checkSelected(config)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("member: %w", err)
+		return nil, fmt.Errorf("member: %w", orContexts(err, f.kube.ToRawKubeConfigLoader(), *f.kube.Context))
 	}
 	return f.tune(rest.CopyConfig(config)), nil
+}
+
+// orContexts completes the error about a context that does not exist with those that do.
+func orContexts(err error, from clientcmd.ClientConfig, context string) error {
+	raw, rawErr := from.RawConfig()
+	if rawErr != nil || context == "" || raw.Contexts[context] != nil || len(raw.Contexts) == 0 {
+		return err
+	}
+	return fmt.Errorf("%w: want one of %s", err, contextsOf(&raw))
+}
+
+func contextsOf(c *api.Config) string {
+	return strings.Join(slices.Sorted(maps.Keys(c.Contexts)), ", ")
 }
 
 // checkSelected returns an error if nothing selects an API server. cli-runtime then falls back to a port of this
@@ -109,8 +126,7 @@ func (f *factory) checkSelected(config *rest.Config) error {
 	case len(raw.Contexts) == 0:
 		return fmt.Errorf("no kubeconfig at %s: want --kubeconfig FILE, or the environment variable KUBECONFIG", files)
 	}
-	return fmt.Errorf("%s has no current context: want --context, one of %s",
-		files, strings.Join(slices.Sorted(maps.Keys(raw.Contexts)), ", "))
+	return fmt.Errorf("%s has no current context: want --context, one of %s", files, contextsOf(&raw))
 }
 
 // eachMember calls add for the selected cluster and for further contexts in the kubeconfig of kubectl.
@@ -121,9 +137,10 @@ func (f *factory) eachMember(contexts []string, add func(name string, config *re
 	}
 	add(f.contextName(), config)
 	for _, name := range contexts {
-		config, err := loader(*f.kube.KubeConfig, name).ClientConfig()
+		from := loader(*f.kube.KubeConfig, name)
+		config, err := from.ClientConfig()
 		if err != nil {
-			return fmt.Errorf("context %q: %w", name, err)
+			return fmt.Errorf("--contexts: %w", orContexts(err, from, name))
 		}
 		add(name, f.tune(config))
 	}

@@ -20,7 +20,7 @@ import (
 func newJoin(f *factory) *cobra.Command {
 	o := join.Defaults()
 	c := &cobra.Command{
-		Use: "join", Short: "Make a cluster a member of the clusterset", Args: cobra.NoArgs,
+		Use: "join", Short: "Make a cluster a member of the clusterset", Args: noArguments,
 		Long: `Make a cluster a member of the clusterset. On the broker, join creates the Member, a namespace, limits and rights. In
 the cluster, it creates missing CRDs, admission policies, a Secret with the credential for the broker, and
 ClusterProperty clusterset.k8s.io. Then it installs --components, and waits until they work. Components that Helm or
@@ -58,7 +58,10 @@ again; 2, it is a member, and something is left to do by hand for its DNS server
 		if err := readComponents(c, &o, *components); err != nil {
 			return err
 		}
-		onBroker, err := f.requireBroker()
+		onBroker, err := f.broker()
+		if err == nil && onBroker == nil {
+			err = errNoBroker
+		}
 		if err != nil {
 			return err
 		}
@@ -202,7 +205,8 @@ func finishJoin(out *output, result *join.Result, o *join.Options) error {
 		out.warn(result.Warnings)
 		return printObjects(out.Out, out.steps)
 	}
-	if err := out.finish(result, result.Warnings, afterJoin(result, o)); err != nil || result.DNS == nil {
+	next := afterJoin(result, o, *out.kube.Context)
+	if err := out.finish(result, result.Warnings, next); err != nil || result.DNS == nil {
 		return err
 	}
 	if o.Diff && out.format == "" {
@@ -213,7 +217,10 @@ func finishJoin(out *output, result *join.Result, o *join.Options) error {
 	return out.leftByHand(result.DNS)
 }
 
-func afterJoin(j *join.Result, o *join.Options) string {
+func afterJoin(j *join.Result, o *join.Options, context string) string {
+	if context != "" {
+		context = " --context " + context
+	}
 	member := fmt.Sprintf("%s is a member of clusterset %s. Its credential is valid until %s.\n", j.ClusterID,
 		j.ClusterSet, j.CredentialExpires.UTC().Format(time.RFC3339))
 	if j.RegionOfNodes != "" {
@@ -226,7 +233,7 @@ func afterJoin(j *join.Result, o *join.Options) string {
 	if slices.ContainsFunc(j.Components, func(c join.Component) bool {
 		return c == join.ComponentController || c == join.ComponentAllInOne
 	}) {
-		return member + "Next:\n  clusterset export SERVICE -n NAMESPACE\n  clusterset status"
+		return member + fmt.Sprintf("Next:\n  clusterset export SERVICE -n NAMESPACE%[1]s\n  clusterset status%[1]s", context)
 	}
 	options := ""
 	if j.VIP != string(merge.Derived) {
@@ -238,9 +245,9 @@ func afterJoin(j *join.Result, o *join.Options) string {
 	return member + fmt.Sprintf(`Next:
   1. Install the controller and the DNS server with Helm or kubectl (docs/deployment.md). The controller reads the file
      "kubeconfig" of Secret %s/clusterset-broker.%s
-  2. clusterset dns apply
-  3. clusterset export SERVICE -n NAMESPACE
-  4. clusterset status`, o.Namespace, options)
+  2. clusterset dns apply%[3]s
+  3. clusterset export SERVICE -n NAMESPACE%[3]s
+  4. clusterset status%[3]s`, o.Namespace, options, context)
 }
 
 // printObjects prints the objects of a member that a join applies. A step with a note is about something else: what

@@ -13,7 +13,7 @@ import (
 func newLeave(f *factory) *cobra.Command {
 	o := join.LeaveOptions{Namespace: wellknown.ControllerNamespace}
 	c := &cobra.Command{
-		Use: "leave", Short: "Take a cluster out of the clusterset", Args: cobra.NoArgs,
+		Use: "leave", Short: "Take a cluster out of the clusterset", Args: noArguments,
 		Long: `Take a cluster out of the clusterset: withdraw its exports, delete its imports, its objects on the broker, its
 credential, and ClusterProperty clusterset.k8s.io. The ServiceExports stay; so do cluster ID, controller and
 DNS, until "clusterset uninstall". Its namespace on the broker stays for a year, marked as removed.`,

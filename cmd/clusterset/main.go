@@ -78,7 +78,7 @@ broker take
   clusterset export db -n shop --context east
   clusterset status --context east`,
 		SilenceUsage: true, SilenceErrors: true,
-		Args: cobra.NoArgs, RunE: showHelp,
+		Args: noArguments, RunE: showHelp,
 	}
 	if strings.HasPrefix(name, "kubectl-") {
 		root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl clusterset"}

@@ -102,7 +102,14 @@ func TestUsage(t *testing.T) {
 		name, args, want string
 	}{
 		{"no such verb", "frobnicate", `error: unknown command "frobnicate"`},
-		{"no broker", "broker init", "error: no broker: want --broker-kubeconfig, --broker-context or both"},
+		{"like a verb", "staus", `error: unknown command "staus" for "clusterset", there is status`},
+		{"like a verb of a broker", "broker int", `error: unknown command "int" for "clusterset broker", there is init`},
+		{"argument", "leave now", "error: argument \"now\": clusterset leave takes no arguments\n"},
+		{"status of a service", "status web",
+			`error: argument "web": clusterset status takes no arguments; clusterset explain is for one service`},
+		{"no broker", "broker init", "error: no broker: want --broker-kubeconfig, --broker-context or both\n"},
+		{"context of the broker", "broker init --context hub", " or both; did you mean --broker-context hub?\n"},
+		{"context of the cluster", "join --context east", "--broker-context or both\n"},
 		{"no broker to leave", "leave",
 			"error: no broker: want --broker-kubeconfig, --broker-context or both, or --force if the broker no longer exists"},
 		{"dry run", "join --dry-run=maybe", "error: --dry-run=maybe: want none, client or server"},
@@ -153,6 +160,10 @@ func TestUsage(t *testing.T) {
 	}
 	want(t, exitError, []string{"error: member: " + config + " has no current context: want --context, one of east, hub"},
 		"status", "--kubeconfig", config)
+	want(t, exitError, []string{`error: member: context "wset" does not exist: want one of east, hub`},
+		"status", "--kubeconfig", config, "--context=wset")
+	want(t, exitError, []string{`error: broker: context "hob" does not exist: want one of east, hub`},
+		"broker", "init", "--kubeconfig", config, "--broker-context=hob")
 	var out bytes.Buffer
 	if code := run(t.Context(), []string{"/usr/bin/kubectl-clusterset", "--help"},
 		genericiooptions.IOStreams{Out: &out, ErrOut: &out}); code != exitOK ||
@@ -372,8 +383,8 @@ func TestCommands(t *testing.T) {
 	}
 	golden(t, "join.objects", list)
 	want(t, exitOK, []string{"warning: no pod CIDRs found", "warning: the broker has a loopback address",
-		"east is a member of clusterset fleet"},
-		"join", broker, member, "--cluster-id=east", "--components=none", "--clusterset=fleet")
+		"east is a member of clusterset fleet", "\n  4. clusterset status --context clusterset-test\n"},
+		"join", broker, member, "--context=clusterset-test", "--cluster-id=east", "--components=none", "--clusterset=fleet")
 
 	var done struct {
 		Steps  []write.Step
@@ -449,11 +460,13 @@ func exports(t *testing.T, east *controlplane.ControlPlane, member, administrato
 	completes(t, "shop", "export", member, "-n", "s")
 	want(t, exitOK, []string{"created (client dry run)"}, "export", "db", member, "-n", "shop", "--dry-run=client")
 	want(t, exitOK, []string{"created (server dry run)"}, "export", "db", member, "-n", "shop", "--dry-run=server")
-	out := want(t, exitError, []string{"error: export dp: namespace shop has no such Service (there is db): want "},
+	out := want(t, exitError, []string{"error: export dp: namespace shop has no such Service, there is db: want "},
 		"export", "dp", member, "-n", "shop")
 	if out != "" {
 		t.Errorf("export of a missing Service printed %q, want nothing done", out)
 	}
+	want(t, exitError, []string{"namespace default has no such Service, there is one in namespace shop (-n shop): want "},
+		"export", "db", member, "-n", "default")
 	want(t, exitOK, []string{"later -n shop created (server dry run)"}, "export", "later", member, "-n", "shop",
 		"--wait=false", "--dry-run=server")
 	out = want(t, exitOK, []string{"/db -n shop created (server dry run)"}, "export", "-l", "!missing", member, "-n", "shop",
@@ -495,6 +508,7 @@ func exports(t *testing.T, east *controlplane.ControlPlane, member, administrato
 		"\n  db.shop.svc.clusterset.local\n"},
 		"export", "db", member, "-n", "shop", "--wait=false", "--label=tier=data")
 	completes(t, "db", "unexport", member, "-n", "shop", "")
+	want(t, exitOK, []string{"dp -n shop unchanged (not found, there is db)"}, "unexport", "dp", member, "-n", "shop")
 	want(t, exitProblems, []string{"Exports:      0 of 3 ready",
 		"problem: export shop/db is not ready, NotReconciled: no controller has processed it yet\n",
 		"problem: export shop/ghost is not ready, NoService: There is no Service ghost\n",

@@ -33,8 +33,9 @@ func newStatus(f *factory) *cobra.Command {
 	o := status.Defaults()
 	format, brokerOnly, w := "", false, watchOptions{interval: 2 * time.Second}
 	c := &cobra.Command{
-		Use: "status", Short: "Show the state of a cluster, its clusterset and all members", Args: cobra.NoArgs,
-		Long: statusLong,
+		Use: "status", Short: "Show the state of a cluster, its clusterset and all members", Args: noArguments,
+		Annotations: map[string]string{forArguments: "; clusterset explain is for one service"},
+		Long:        statusLong,
 		Example: `  clusterset status --context east
   clusterset status --context east -o wide
   clusterset status --context east --watch

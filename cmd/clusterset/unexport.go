@@ -41,13 +41,26 @@ cluster.`,
 	return c
 }
 
+// nearExports returns a hint at exports with a name like a mistyped one.
+func (e *exportCommand) nearExports(ctx context.Context, name string) string {
+	all, err := listServed(ctx, e.client, read.ServiceExports, e.namespace, "")
+	if err != nil {
+		return "" // a hint is not worth an error
+	}
+	var names []string
+	for i := range all {
+		names = append(names, all[i].GetName())
+	}
+	return there(near(name, names))
+}
+
 func (e *exportCommand) unexport(ctx context.Context, name string) error {
 	existing, err := e.get(ctx, read.ServiceExports, name)
 	if apierrors.IsNotFound(err) {
 		if err := e.missingError(ctx, err); err != nil {
 			return err
 		}
-		e.step(write.Unchanged, name, "not found")
+		e.step(write.Unchanged, name, "not found"+e.nearExports(ctx, name))
 		return nil
 	}
 	if err != nil {

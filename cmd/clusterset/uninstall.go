@@ -13,7 +13,7 @@ import (
 func newUninstall(f *factory) *cobra.Command {
 	o := join.UninstallOptions{Namespace: wellknown.ControllerNamespace, DNS: dns.Defaults()}
 	c := &cobra.Command{
-		Use: "uninstall", Short: "Remove everything of clusterset from a cluster that has left", Args: cobra.NoArgs,
+		Use: "uninstall", Short: "Remove everything of clusterset from a cluster that has left", Args: noArguments,
 		Long: `Remove everything of clusterset from a cluster that is not a member: what "dns apply" has written, the cluster ID,
 policies, rights, imports, CRDs, and the namespace of the controller with all that is in it.
 
@@ -48,7 +48,7 @@ Exit codes: 0, nothing is left; 1, the command failed; 2, something is left.`,
 func newBrokerUninstall(f *factory) *cobra.Command {
 	var o join.UninstallOptions
 	c := &cobra.Command{
-		Use: "uninstall", Short: "Remove everything of clusterset from a broker without members", Args: cobra.NoArgs,
+		Use: "uninstall", Short: "Remove everything of clusterset from a broker without members", Args: noArguments,
 		Long: `Remove from a broker without members what "clusterset broker init" has written, and the marks of removed members.
 Exit codes: 0, nothing is left; 1, the command failed; 2, something is left.`,
 		Example: "  clusterset broker uninstall --broker-context hub",

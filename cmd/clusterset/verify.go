@@ -27,7 +27,7 @@ type verifyCommand struct {
 func newVerify(f *factory) *cobra.Command {
 	v := &verifyCommand{factory: f, options: verify.Defaults()}
 	c := &cobra.Command{
-		Use: "verify", Short: "Check that services of each member work in each other one", Args: cobra.NoArgs,
+		Use: "verify", Short: "Check that services of each member work in each other one", Args: noArguments,
 		Long: `Check in each ordered pair of members that a service works: it is exported, imported, resolves in the importing cluster,
 can be reached by TCP and UDP in each IP family, with an address and as a host of a headless service, and is gone when
 it is no longer exported. The members are the cluster, and those of --contexts.

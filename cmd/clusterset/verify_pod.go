@@ -20,7 +20,7 @@ import (
 // each version.
 func newVerifyPod(f *factory) *cobra.Command {
 	c := &cobra.Command{Use: "verify-pod", Short: "What the Pods of clusterset verify run", Hidden: true,
-		Args: cobra.NoArgs, RunE: showHelp}
+		Args: noArguments, RunE: showHelp}
 	c.AddCommand(newVerifyServe(f), newVerifyAsk(f))
 	return c
 }
@@ -28,7 +28,7 @@ func newVerifyPod(f *factory) *cobra.Command {
 func newVerifyServe(f *factory) *cobra.Command {
 	var addresses, say string
 	var port int
-	c := &cobra.Command{Use: "serve", Short: "Reply by TCP and UDP", Args: cobra.NoArgs}
+	c := &cobra.Command{Use: "serve", Short: "Reply by TCP and UDP", Args: noArguments}
 	c.Flags().StringVar(&addresses, "address", "", "`IP,...` to listen at")
 	c.Flags().IntVar(&port, "port", 8080, "`PORT` to listen at")
 	c.Flags().StringVar(&say, "say", "", "`TEXT` to reply")

@@ -89,8 +89,10 @@ func verifies(t *testing.T, east, west *node, join []string) {
 	want(t, exitError,
 		[]string{"error: verify: east: the right to get clusterproperties.about.k8s.io is missing; deploy/verify/verify.yaml"},
 		"verify", "--kubeconfig="+merged(t, stranger, users[1]), "--context=east", "--contexts=west")
-	want(t, exitError, []string{"error: verify: 1 members: want 2 or more"}, "verify", "--kubeconfig="+verifier,
-		"--context=east")
+	want(t, exitError, []string{"error: verify: 1 members: want 2 or more (--contexts)"}, "verify",
+		"--kubeconfig="+verifier, "--context=east")
+	want(t, exitError, []string{`error: --contexts: context "wset" does not exist: want one of east, west`}, "verify",
+		"--kubeconfig="+verifier, "--context=east", "--contexts=wset")
 	want(t, exitError, []string{"error: --dns-server=north=10.0.0.1: want CONTEXT=ADDRESS[:PORT]"},
 		with("--dns-server=north=10.0.0.1")...)
 

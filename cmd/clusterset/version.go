@@ -12,7 +12,7 @@ var version string
 
 func newVersion(f *factory) *cobra.Command {
 	return &cobra.Command{
-		Use: "version", Short: "Print the version of this program", Args: cobra.NoArgs,
+		Use: "version", Short: "Print the version of this program", Args: noArguments,
 		Run: func(*cobra.Command, []string) { fmt.Fprintln(f.Out, programVersion()) },
 	}
 }
