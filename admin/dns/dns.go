@@ -170,7 +170,8 @@ func allWired(s State) bool {
 
 // awaitAnswer waits until all resolvers give the answer of the DNS server of the clusterset.
 func (w *wirer) awaitAnswer(ctx context.Context, s *State) error {
-	err := w.o.WaitFor(ctx, w.o.Timeout, "dns-version."+s.Zone+" resolves", func(ctx context.Context) (bool, error) {
+	what := "dns-version." + s.Zone + " resolves (CoreDNS reads its Corefile about every half minute)"
+	err := w.o.WaitFor(ctx, w.o.Timeout, what, func(ctx context.Context) (bool, error) {
 		w.ask(ctx, s)
 		return s.unanswered() == nil, nil
 	})

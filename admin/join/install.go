@@ -249,7 +249,11 @@ func (i *installer) withFaults(ctx context.Context, err error) error {
 			err = fmt.Errorf("%w; %s", err, fault)
 		}
 	}
-	return fmt.Errorf("%w; see: kubectl get pods -n %s", err, i.options.Namespace)
+	see := "see: kubectl get pods -n " + i.options.Namespace
+	if !i.foreign {
+		see = fmt.Sprintf("is the image %s right? %s", i.values.Image, see)
+	}
+	return fmt.Errorf("%w; %s", err, see)
 }
 
 // faults returns why a Deployment lacks Pods, and why the first Pod that is not ready is not. It leaves out failed

@@ -277,6 +277,8 @@ func (t dnsTest) restarts() {
 		"kubectl.kubernetes.io/restartedAt"); at == "" {
 		t.Error("the template of the Pods has no kubectl.kubernetes.io/restartedAt")
 	}
+	want(t.T, exitError, []string{"resolves (CoreDNS reads its Corefile about every half minute): not after 100ms"}, "dns",
+		"apply", "--timeout=100ms", "--ask=127.0.0.1:1", t.member)
 }
 
 // withoutServer: nothing is written while there is nothing to forward to.

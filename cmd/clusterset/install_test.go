@@ -470,12 +470,14 @@ func remembers(t *testing.T, d *node, args []string) {
 	must(t, d.ApplyYAML(t.Context(), []byte(heldPod)))
 	want(t, exitError,
 		[]string{"error: join: wait until Deployment clusterset-system/clusterset-dns runs new Pods only: not after 1s; " +
-			"Pod held is Pending, ImagePullBackOff: Back-off pulling image; see: kubectl get pods -n clusterset-system; " +
+			"Pod held is Pending, ImagePullBackOff: Back-off pulling image; " +
+			"is the image registry.example.org/clusterset:" + held + " right? see: kubectl get pods -n clusterset-system; " +
 			"what the steps above name is written and stays: run the same command again to do the rest\n"},
 		append(slices.Clone(args), "--image=registry.example.org/clusterset:"+held, "--timeout=1s")...)
 	must(t, d.Dynamic().Resource(schema.GroupVersionResource{Version: "v1", Resource: "pods"}).Namespace(system).
 		Delete(t.Context(), "held", metav1.DeleteOptions{GracePeriodSeconds: new(int64)}))
-	want(t, exitOK, nil, append(slices.Clone(args), "--image=registry.example.org/clusterset:1")...)
+	want(t, exitOK, []string{"NAMESPACE --context clusterset-test\n  clusterset status --context clusterset-test\n"},
+		append(slices.Clone(args), "--image=registry.example.org/clusterset:1", "--context=clusterset-test")...)
 }
 
 // joinsAgain: without flags a join keeps the values of the one before, and leaves alone what others have installed.
