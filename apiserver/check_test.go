@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
+	"github.com/clusterset-dns/clusterset/test/harness/tier"
 	"github.com/clusterset-dns/clusterset/test/harness/until"
 )
 
@@ -75,6 +76,7 @@ func TestCheck(t *testing.T) {
 	t.Run("a server that just started", func(t *testing.T) { testStarting(t, cp) })
 	t.Run("a slow answer", func(t *testing.T) { testDrop(t, cp) })
 	t.Run("a watch that is stalled", func(t *testing.T) { testStalled(t, cp) })
+	t.Run("a kind that is quiet", func(t *testing.T) { testQuiet(t, cp) })
 }
 
 // testOddTime: a time that JSON cannot say, in the metadata of any object, does not keep the server check from reading
@@ -339,6 +341,18 @@ func testStalled(t *testing.T, cp *controlplane.ControlPlane) {
 	if p := w.markChecked(); p != stalled || w.health.current().LastContact != contact {
 		t.Errorf("a check counts for a stalled watch: contact %s after the last", w.health.current().LastContact.Sub(contact))
 	}
+	var progress atomic.Int32
+	asks := func(r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/namespaces") && r.URL.Query().Get("limit") == "1" {
+			progress.Add(1)
+		}
+	}
+	h.request.Store(&asks)
+	for range 2 { // the second time, it was asked before
+		stalled.heard.at.Store(-int64(progressTime))
+		w.askProgress(ctx)
+		until.True(t, "a request for progress", func() bool { return progress.Load() == 1 })
+	}
 	var lists atomic.Int32
 	count := func(r *http.Request) {
 		if r.URL.Query().Get("watch") != "true" && strings.HasSuffix(r.URL.Path, "/namespaces") ||
@@ -364,6 +378,36 @@ func testStalled(t *testing.T, cp *controlplane.ControlPlane) {
 	contact = w.health.current().LastContact
 	if w.markChecked(); !w.health.current().LastContact.After(contact) {
 		t.Errorf("a check does not count for a watch that brought something")
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// testQuiet: a kind without events gets a bookmark in time from an API server whose etcd tells no progress by itself.
+func testQuiet(t *testing.T, cp *controlplane.ControlPlane) {
+	tier.Nightly(t) // it takes a minute
+	s, _ := newHooked(t, cp, SetConfig{Interval: time.Second})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- s.Run(ctx) }()
+	w := s.watches[1]
+	open := func() *watchProxy {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return w.proxy
+	}
+	until.True(t, "a watch that is quiet", func() bool { p := open(); return p != nil && p.heard.Age() > 5*time.Second })
+	quiet := open()
+	other := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "quiet"}}
+	if err := s.cfg.Client.Create(ctx, other); err != nil { // which etcd counts, too
+		t.Fatal(err)
+	}
+	before := quiet.heard.Last()
+	until.True(t, "a bookmark or another watch", func() bool { return open() != quiet || quiet.heard.Last().After(before) })
+	if open() != quiet {
+		t.Error("a quiet watch was opened anew: want a bookmark before")
 	}
 	cancel()
 	if err := <-done; err != nil {

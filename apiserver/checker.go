@@ -100,6 +100,7 @@ func (c *checker) checkServer(ctx context.Context) bool {
 		if stalled := w.markChecked(); stalled != nil {
 			stalled.Stop()
 		}
+		w.askProgress(ctx)
 	}
 	return true
 }

@@ -134,6 +134,25 @@ func (w *listWatch) markChecked() *watchProxy {
 	return nil
 }
 
+// askProgress makes the API server send bookmarks of a quiet kind, once for each watch: see progressTime.
+func (w *listWatch) askProgress(ctx context.Context) {
+	w.mu.Lock()
+	due := w.proxy != nil && !w.proxy.asked && w.proxy.heard.Age() > progressTime
+	if due {
+		w.proxy.asked = true
+	}
+	w.mu.Unlock()
+	if !due || !w.begin() {
+		return
+	}
+	go func() {
+		defer w.started.Done()
+		ctx, cancel := context.WithTimeout(ctx, 2*checkTimeout)
+		defer cancel()
+		_, _, _ = w.scope.read(ctx, nil, 0) // without an answer the watch is opened anew after quietTime
+	}()
+}
+
 // rollBack makes the reflectors of watches list without a version, all of them before the first can. A reason of nil
 // means that it is no failure.
 func rollBack(watches []*listWatch, why error) {

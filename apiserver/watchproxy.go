@@ -12,6 +12,11 @@ import (
 // may have stalled it, so a watch that is quiet for longer is opened anew.
 const quietTime = 100 * time.Second
 
+// progressTime is when a quiet watch asks for progress, in time for its first bookmark. An API server sends a bookmark
+// only of a newer version. It learns of newer ones by events of the kind, by its etcd, which tells each 10 minutes by
+// default, and by reads as new as etcd (KEP-2340).
+const progressTime = 25 * time.Second
+
 // A watchProxy stands between an open watch and its reflector. It notes what passes, and can be stopped from outside:
 // the reflector then asks its listWatch for the next watch, and can be made to list.
 //
@@ -21,6 +26,7 @@ const quietTime = 100 * time.Second
 //	                                   listWatch
 type watchProxy struct {
 	heard  Contact // of the last event or bookmark, or of its beginning
+	asked  bool    // for progress; guarded by listWatch.mu
 	source watch.Interface
 	note   func(*watchProxy, watch.Event) watch.Event // returns an event as the reflector may see it
 	ended  func(*watchProxy)                          // called once, when nothing more is passed on
