@@ -2,8 +2,8 @@ package wellknown
 
 import "time"
 
-// PendingImport is the time after which an import with a pending condition Ready has failed. Until then it waits for its
-// derived Service or a clusterset IP.
+// PendingImport is the time after which an import with a pending condition Ready has failed. Until then it waits for
+// its derived Service or a clusterset IP.
 const PendingImport = 10 * time.Second
 
 // ReasonUndeclaredAddresses is the reason of the condition Ready of a ServiceExport, which is then true, while

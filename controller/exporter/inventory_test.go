@@ -167,8 +167,8 @@ func TestFullInventory(t *testing.T) {
 	}
 }
 
-// docs/spec/controller.md 3.2: an export that went with its CRD while no controller ran goes on with the endpoints of its
-// annotation, also while the CRD is missing, until its Service is deleted.
+// docs/spec/controller.md 3.2: an export that went with its CRD while no controller ran goes on with the endpoints of
+// its annotation, also while the CRD is missing, until its Service is deleted.
 func TestExportWentWithItsKind(t *testing.T) {
 	b := newEnv(t)
 	serviceIP := func(cfg *Config) { cfg.Endpoints = apibroker.ServiceIP } // of other exports

@@ -34,7 +34,8 @@ type Rules struct {
 	unread logging.OnChangeOf[string, string] // annotations that cannot be read, by namespace
 }
 
-// Known reports whether the rules can be followed: the ServiceExports of this cluster are known, and their kind is served.
+// Known reports whether the rules can be followed: the ServiceExports of this cluster are known, and their kind is
+// served.
 func (r *Rules) Known() bool { return r.Member.ExportsKnown() && r.Member.ExportsAbsent() == "" }
 
 // Concerns reports whether a service has a rule, or an export by one.
