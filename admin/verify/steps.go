@@ -87,7 +87,7 @@ func (v *verifier) skipHeadless(m *verifiedMember) {
 }
 
 // checkExported returns why a Service is not exported. It sets balanced, and returns nil, if the member exports load
-// balancers alone: only then a headless Service has an invalid type.
+// balancers alone: the headless Service of verify, which selects no clusters, has an invalid type only then.
 func (m *verifiedMember) checkExported(ctx context.Context, namespace string, kind plan.ServiceKind) error {
 	e := read.One[mcsv1beta1.ServiceExport](ctx, m.Cluster, read.ServiceExports, namespace, m.serviceName(kind))
 	if e.Value == nil {
