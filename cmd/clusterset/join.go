@@ -88,7 +88,7 @@ func joinFlags(c *cobra.Command, o *join.Options) {
 	f.StringVar(&o.Namespace, "controller-namespace", o.Namespace, "`NAMESPACE` of the controller in the cluster")
 	f.StringArrayVar(&o.PodCIDRs, "pod-cidr", nil, "`CIDR` of Pods, repeatable; default: those found in the cluster, and those declared before")
 	f.StringArrayVar(&o.ServiceCIDRs, "service-cidr", nil, "`CIDR` of Services, repeatable; default: those found in the cluster, and those declared before")
-	f.StringArrayVar(&o.LoadBalancerCIDRs, "load-balancer-cidr", nil, "`CIDR` of addresses of load balancers, repeatable; none gives them up; default: those declared before")
+	f.StringArrayVar(&o.LoadBalancerCIDRs, "load-balancer-cidr", nil, "`CIDR` of addresses of load balancers, repeatable; \"none\" gives them up; default: those declared before")
 	f.BoolVar(
 		&o.AllowOverlap, "allow-overlap", false,
 		"allow that exported addresses are in networks of other members, which will not import them")
