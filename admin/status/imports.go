@@ -68,8 +68,8 @@ func (l importList) notReady(now time.Time) []NotReadyImport {
 // missingImports finds services that this cluster does not import.
 type missingImports struct {
 	member     *read.Cluster
-	own        *v1alpha1.Member // of this cluster
-	controller string           // namespace of the controller
+	properties map[string]map[string]string // of this cluster alone, by its ID
+	controller string                       // namespace of the controller
 	chosen     wellknown.NamespaceChoice
 	members    []v1alpha1.Member
 	records    []v1alpha1.ExportedService
@@ -152,8 +152,7 @@ func (t missingImports) reaching(r *v1alpha1.ExportedService) string {
 		return ""
 	}
 	of := merge.Record{Cluster: t.members[at].Name, Spec: r.Spec}
-	properties, _ := t.own.Status.ValidProperties()
-	if len(merge.ReachedBy(of, map[string]map[string]string{t.own.Name: properties})) == 0 {
+	if len(merge.ReachedBy(of, t.properties)) == 0 {
 		return ""
 	}
 	return of.Cluster

@@ -215,7 +215,9 @@ func (s *collector) readMissing(ctx context.Context, members []v1alpha1.Member,
 	if at < 0 {
 		return nil
 	}
-	m := missingImports{s.member, &members[at], s.options.Namespace, s.chosen, members, records}
+	properties, _ := members[at].Status.ValidProperties()
+	m := missingImports{s.member, map[string]map[string]string{members[at].Name: properties}, s.options.Namespace,
+		s.chosen, members, records}
 	taken, err := m.foreign(ctx, s.imports.foreign)
 	s.state.Cluster.NotReadyImports = append(s.state.Cluster.NotReadyImports, taken...)
 	slices.SortFunc(s.state.Cluster.NotReadyImports, compareNotReadyImports)
