@@ -285,10 +285,11 @@ func (p *parts) review(ctx context.Context) error {
 			p.importer.Review()
 			p.exporter.Review()
 			p.freezes.Set(safety.ExportKind, p.member.ExportsAbsent())
-			if known := p.rules.Known(); known != p.rulesKnown {
-				p.rulesKnown = known
-				p.requeue.rulesChanged("", queue.Backlog) // nothing followed from them meanwhile
+			known := p.rules.Known()
+			if known && !p.rulesKnown {
+				p.requeue.rulesChanged("", queue.Backlog) // they were ignored meanwhile
 			}
+			p.rulesKnown = known
 			if changed {
 				p.requeue.all()
 			}
