@@ -385,7 +385,7 @@ func testStalled(t *testing.T, cp *controlplane.ControlPlane) {
 	}
 }
 
-// testQuiet: a kind without events gets a bookmark in time from an API server whose etcd tells no progress by itself.
+// testQuiet: a quiet kind gets a bookmark in time, although etcd does not report progress.
 func testQuiet(t *testing.T, cp *controlplane.ControlPlane) {
 	tier.Nightly(t) // it takes a minute
 	s, _ := newHooked(t, cp, SetConfig{Interval: time.Second})

@@ -93,7 +93,7 @@ func connect(ctx context.Context, c *read.Cluster, pod *corev1.Pod) (httpstream.
 	return nil, cmp.Or(answerOf(err), failed)
 }
 
-// bounded ends requests with a context: the dialers of client-go take none.
+// bounded ends requests with a context, since the dialers of client-go have no such argument.
 type bounded struct {
 	ctx  context.Context
 	next http.RoundTripper

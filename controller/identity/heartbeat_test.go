@@ -133,8 +133,8 @@ func TestStatusIsRejected(t *testing.T) {
 	}
 }
 
-// docs/spec/controller.md 3.1: the broker shows a rejected export until a user deletes it. A broker whose CRD lacks the
-// field takes the rest of the status.
+// docs/spec/controller.md 3.1: the broker shows a rejected export until a user deletes it. With an older CRD the broker
+// takes the rest of the status.
 func TestRejectedExportIsPublished(t *testing.T) {
 	tier.All(t)
 	env := memberenv.New(t)

@@ -63,8 +63,8 @@ func ownExport(w *walk, exp *mcsv1beta1.ServiceExport) (_ Step, partial bool, ev
 	return Step{}, false, ""
 }
 
-// codeOf returns the first code at the end of the condition's message, or that of its reason, otherwise if another
-// implementation of the MCS API has a reason of its own.
+// codeOf returns the first code at the end of the condition's message, or the code of its reason. Another
+// implementation of the MCS API may have neither: then it returns otherwise.
 func codeOf(from reason.Source, c *metav1.Condition, otherwise reason.Code) reason.Code {
 	_, codes := reason.Split(c.Message)
 	first, _, _ := strings.Cut(strings.Trim(codes, " []"), ",")
