@@ -41,9 +41,6 @@ func (e *env) start(set func(*Config)) *exporting {
 	x := e.startWithoutBroker(set)
 	x.Follow(broker.Handlers{})
 	e.Await("the broker may be written", func() bool { return x.waitsFor() == "" })
-	e.Await("the exports of this cluster are known", func() bool {
-		return x.Member.ExportsKnown() || x.Member.ExportsAbsent() != ""
-	})
 	return x
 }
 

@@ -87,6 +87,9 @@ func (e *Env) Start(serviceCIDRs ...netip.Prefix) *Instance {
 	})
 	e.Cleanup(i.End)
 	e.Await("caches of the member", i.Member.Synced)
+	e.Await("the exports of the member are known", func() bool {
+		return i.Member.ExportsKnown() || i.Member.ExportsAbsent() != ""
+	})
 	if err := i.Member.Handle(i.ctx, func(member.Affected) {}); err != nil {
 		e.Fatal(err)
 	}
