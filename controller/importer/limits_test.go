@@ -293,7 +293,9 @@ func (i importing) importAll(names ...string) {
 func (i importing) reconcile(names ...string) {
 	i.Helper()
 	for _, name := range names {
-		if err := i.Reconcile(i.Context(), memberenv.Service(name)); err != nil {
+		svc := memberenv.Service(name)
+		i.Await("inventories", func() bool { return i.Listed(svc) })
+		if err := i.Reconcile(i.Context(), svc); err != nil {
 			i.Fatal(err)
 		}
 	}
