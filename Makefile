@@ -93,6 +93,13 @@ STRESS_RUNS ?= 5
 test-stress: ## run all tests STRESS_RUNS=5 times beside a busy loop on each core
 	@test/tools/stress.sh $(STRESS_RUNS) $(MAKE) --no-print-directory test TEST_FLAGS="-count=1 $(TEST_FLAGS)"
 
+# The most by which lists and events are late: see test/harness/controlplane/late.go.
+LATE ?= 600ms
+
+.PHONY: test-late
+test-late: control-plane test-programs ## run the tests of what watches API servers while all lists and events come late, each by up to LATE=600ms
+	@CLUSTERSET_LATE=$(LATE) CLUSTERSET_TIER=test go test -count=1 -timeout 60m . ./apiserver ./cache ./plugin ./controller/... | bin/summary
+
 .PHONY: test-lab
 test-lab: control-plane $(GOLANGCI_LINT) ## run the linter and the tests of the tools that measure (test/lab)
 	cd test/lab && $(CURDIR)/$(GOLANGCI_LINT) run ./...
@@ -159,10 +166,10 @@ fuzz: ## give decoders, validators, resolver and merge random input for FUZZ_TIM
 	@test/tools/fuzz.sh $(FUZZ_TIME) '$(FUZZ)'
 
 # What takes too long for each change. Those that fail do not stop the others.
-NIGHTLY ?= test-all faults differential search attack soak interleavings fuzz test-lab bench release-check
+NIGHTLY ?= test-all faults differential search attack soak interleavings test-late fuzz test-lab bench release-check
 
 .PHONY: nightly
-nightly: ## run NIGHTLY="test-all faults differential search attack soak interleavings fuzz test-lab bench release-check" one after the other; takes some hours
+nightly: ## run NIGHTLY="test-all faults differential search attack soak interleavings test-late fuzz test-lab bench release-check" one after the other; takes some hours
 	@MAKE='$(MAKE)' test/tools/nightly.sh $(NIGHTLY)
 
 bin/promtool: test/tools/promtool/go.mod test/tools/promtool/go.sum

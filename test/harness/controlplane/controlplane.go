@@ -103,7 +103,7 @@ func (c *ControlPlane) Kubeconfig() string { return c.kubeconfig }
 
 // Config returns a client configuration of a user who may do everything, as fast as the server can. The caller may
 // change it.
-func (c *ControlPlane) Config() *rest.Config { return rest.CopyConfig(c.config) }
+func (c *ControlPlane) Config() *rest.Config { return late(c.config) }
 
 // Dynamic returns a client of a user who may do everything.
 func (c *ControlPlane) Dynamic() dynamic.Interface { return c.dynamic }
