@@ -16,7 +16,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/clusterset-dns/clusterset/api/about"
-	"github.com/clusterset-dns/clusterset/api/about/v1alpha1"
 	"github.com/clusterset-dns/clusterset/api/about/v1beta1"
 	"github.com/clusterset-dns/clusterset/api/crd"
 	"github.com/clusterset-dns/clusterset/test/harness/controlplane"
@@ -50,19 +49,18 @@ func TestVersionsShareOneSchema(t *testing.T) {
 // TestClusterProperty installs the definition on a real API server and uses it as its clients do.
 func TestClusterProperty(t *testing.T) {
 	c := controlplane.StartT(t, controlplane.Options{CRDs: [][]byte{crd.ClusterProperties}})
-	beta, alpha := client(t, c, v1beta1.GroupVersion), client(t, c, v1alpha1.GroupVersion)
+	beta, alpha := client(t, c, v1beta1.GroupVersion), client(t, c, older)
 
 	t.Run("established", func(t *testing.T) { established(t, c) })
 	t.Run("round trip", func(t *testing.T) {
 		const id, set = "east.registry1", "fleet"
 		create(t, beta, &v1beta1.ClusterProperty{ObjectMeta: named(about.ClusterIDName),
 			Spec: v1beta1.ClusterPropertySpec{Value: id}})
-		create(t, alpha, &v1alpha1.ClusterProperty{ObjectMeta: named(about.ClusterSetName),
-			Spec: v1alpha1.ClusterPropertySpec{Value: set}})
+		create(t, alpha, &v1beta1.ClusterProperty{ObjectMeta: named(about.ClusterSetName),
+			Spec: v1beta1.ClusterPropertySpec{Value: set}})
 
 		for name, want := range map[string]string{about.ClusterIDName: id, about.ClusterSetName: set} {
-			var b v1beta1.ClusterProperty
-			var a v1alpha1.ClusterProperty
+			var a, b v1beta1.ClusterProperty
 			read(t, beta, name, &b)
 			read(t, alpha, name, &a)
 			if b.Spec.Value != want || a.Spec.Value != want {
@@ -72,8 +70,8 @@ func TestClusterProperty(t *testing.T) {
 				t.Errorf("%s has UID %q at v1beta1 and %q at v1alpha1, want one object", name, b.UID, a.UID)
 			}
 		}
-		var all v1alpha1.ClusterPropertyList
-		if err := alpha.Get().Resource(v1alpha1.Resource.Resource).Do(t.Context()).Into(&all); err != nil {
+		var all v1beta1.ClusterPropertyList
+		if err := alpha.Get().Resource(v1beta1.Resource.Resource).Do(t.Context()).Into(&all); err != nil {
 			t.Fatal(err)
 		}
 		var names []string
@@ -96,10 +94,9 @@ func TestClusterProperty(t *testing.T) {
 		}
 		for name, value := range map[string]string{"empty.example.org": "",
 			"long.example.org": strings.Repeat("a", 128_001)} {
-			b := &v1beta1.ClusterProperty{ObjectMeta: named(name), Spec: v1beta1.ClusterPropertySpec{Value: value}}
-			rejected(t, beta, v1beta1.Resource, b)
-			a := &v1alpha1.ClusterProperty{ObjectMeta: named(name), Spec: v1alpha1.ClusterPropertySpec{Value: value}}
-			rejected(t, alpha, v1alpha1.Resource, a)
+			p := &v1beta1.ClusterProperty{ObjectMeta: named(name), Spec: v1beta1.ClusterPropertySpec{Value: value}}
+			rejected(t, beta, v1beta1.Resource, p)
+			rejected(t, alpha, older.WithResource(v1beta1.Resource.Resource), p)
 		}
 	})
 }
@@ -128,15 +125,15 @@ func established(t *testing.T, c *controlplane.ControlPlane) {
 	}
 }
 
+// older is the version that shares the Go types of v1beta1.
+var older = schema.GroupVersion{Group: about.GroupName, Version: "v1alpha1"}
+
 // client returns a typed client of one version of the group.
 func client(t *testing.T, c *controlplane.ControlPlane, version schema.GroupVersion) *rest.RESTClient {
 	t.Helper()
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{v1beta1.AddToScheme, v1alpha1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
-	}
+	scheme.AddKnownTypes(version, &v1beta1.ClusterProperty{}, &v1beta1.ClusterPropertyList{})
+	metav1.AddToGroupVersion(scheme, version)
 	config := c.Config()
 	config.GroupVersion, config.APIPath = &version, "/apis"
 	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()

@@ -15,7 +15,6 @@ import (
 	mcsv1alpha1 "sigs.k8s.io/mcs-api/pkg/apis/v1alpha1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
-	aboutv1alpha1 "github.com/clusterset-dns/clusterset/api/about/v1alpha1"
 	aboutv1beta1 "github.com/clusterset-dns/clusterset/api/about/v1beta1"
 	brokerv1alpha1 "github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 )
@@ -34,7 +33,7 @@ var kinds = func() *runtime.Scheme {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
 		scheme.AddToScheme, mcsv1alpha1.Install, mcsv1beta1.Install,
-		aboutv1alpha1.AddToScheme, aboutv1beta1.AddToScheme, brokerv1alpha1.AddToScheme,
+		aboutv1beta1.AddToScheme, brokerv1alpha1.AddToScheme,
 	} {
 		if err := add(s); err != nil {
 			panic("controlplane: " + err.Error())
