@@ -104,8 +104,8 @@ func TestRetainedSliceOfNewExport(t *testing.T) {
 	s := a.Broker.Own.Service(moving, record, has)
 	var importer protocol.Service
 	importer.See(s.Entry, s.Record, s.Slices)
-	if got := importer.Count(protocol.Noted{}, false); len(got.Names) != 1 {
-		t.Errorf("importers have %v of %+v", got.Names, s)
+	if got := importer.Count(protocol.Noted{}); len(got.Slices) != 1 {
+		t.Errorf("importers have %v of %+v", got.Slices, s)
 	}
 }
 
@@ -154,7 +154,7 @@ func TestInventoryIsWrittenAgain(t *testing.T) {
 	record, has := a.Broker.Own.Objects(db)
 	seen := a.Broker.Own.Service(db, record, has)
 	importer.See(seen.Entry, seen.Record, seen.Slices)
-	noted := importer.Count(protocol.Noted{}, false).Noted
+	noted := importer.Count(protocol.Noted{}).Noted
 	a.End()
 	// While the controller is down the export is deleted, and the broker restored.
 	b.Delete(memberenv.NewExport(db))
@@ -179,9 +179,9 @@ func TestInventoryIsWrittenAgain(t *testing.T) {
 	now := a.Broker.Own.Service(db, r, has)
 	now.Entry, _ = a.Broker.Own.Entry(db)
 	importer.See(now.Entry, now.Record, now.Slices)
-	count := importer.Count(noted, false)
-	if i.Spec.Stamp <= int64(seen.Entry.Stamp) || len(count.Names) > 0 {
-		t.Errorf("stamp %d after %d; the importer keeps %v", i.Spec.Stamp, seen.Entry.Stamp, count.Names)
+	count := importer.Count(noted)
+	if i.Spec.Stamp <= int64(seen.Entry.Stamp) || len(count.Slices) > 0 {
+		t.Errorf("stamp %d after %d; the importer keeps %v", i.Spec.Stamp, seen.Entry.Stamp, count.Slices)
 	}
 }
 

@@ -57,7 +57,7 @@ func shareOf(in inputs, cluster string, entry protocol.Entry, noted protocol.Not
 	} else {
 		svc.See(entry, record, found)
 	}
-	counted := svc.Count(noted, false)
+	counted := svc.Count(noted)
 	out := share{noted: counted.Noted, due: counted.Due, unknown: svc.Record.Partial}
 	for _, s := range counted.Slices {
 		switch e := onBroker[s.Name]; {

@@ -193,12 +193,6 @@ func (r Result) Since(cluster string) time.Time {
 	return time.Time{}
 }
 
-// Peer returns the rule by which a silent cluster returns.
-func (r Result) Peer(cluster string) protocol.Peer {
-	s, silent := r.silent[cluster]
-	return protocol.Peer{Silent: silent, Seen: s.Seen}
-}
-
 // Silences returns the silent and returning members, to be noted for the next process.
 func (r Result) Silences() map[string]Silence { return r.silent }
 
@@ -230,7 +224,7 @@ func (r Result) Next(in Inputs) (next Result, silent, back []Member) {
 		case m.Cluster == in.Self:
 		case isSilent:
 			last := next.returns[m.Cluster]
-			if peer := next.Peer(m.Cluster); !s.returning && peer.Counts(m.Heartbeat) && in.Now.Sub(last.at) >= last.wait {
+			if !s.returning && m.Heartbeat.EndsSilence(s.Seen) && in.Now.Sub(last.at) >= last.wait {
 				back = append(back, m)
 			}
 		case in.Echoed.IsZero():

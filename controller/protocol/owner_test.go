@@ -67,6 +67,17 @@ func (o *Owner) heartbeat(at Stamp, without rule) (Heartbeat, bool) {
 	return Heartbeat{Stamp: at, Complete: o.complete}, true
 }
 
+// A Peer is an importer's knowledge of the heartbeats of a member. The zero value is a member without a heartbeat yet.
+type Peer struct {
+	Silent bool
+	Seen   Stamp // the highest heartbeat seen; while silent, the highest seen when it fell silent
+}
+
+// counts reports whether h is a renewal.
+func (p *Peer) counts(h Heartbeat, without rule) bool {
+	return h.Stamp > p.Seen && (!p.Silent || h.EndsSilence(p.Seen) || without&complete != 0)
+}
+
 // Expire makes the member silent. stored is the heartbeat that the broker has, read once more.
 func (p *Peer) Expire(stored Heartbeat) { p.Silent, p.Seen = true, max(p.Seen, stored.Stamp) }
 

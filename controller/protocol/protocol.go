@@ -4,7 +4,7 @@
 //	export ──► Next ──► records, slices, inventory on the broker ──► Service.See ──► Service.Count ──► import
 //
 // [Next] orders the writes of an [Export]. A [Service] is the knowledge of one export; [Service.Count] selects the
-// objects to import. A [Peer] decides when a silent member is back.
+// objects to import. [Heartbeat.EndsSilence] decides when a silent member is back.
 //
 // Three ideas carry it. Each object has a stamp that only grows, so an old copy, as after a restore of the broker,
 // never replaces a newer one. A parent lists its children, so absence is said and never inferred: an inventory lists
@@ -79,26 +79,17 @@ type Slice struct {
 	Gone  bool      // it is missing on the broker
 }
 
-// A rule can be left out by the search, to see the fault that it prevents. The product applies all.
+// A rule can be left out by the search, to see the fault that it prevents. The product applies all. The test has the
+// rules of other parts.
 type rule uint32
 
 const (
-	stamps    rule = 1 << iota // an old copy is not applied
-	persist                    // imports note the stamps of their sources
-	noteEnd                    // before a slice is removed by a record, the stamp of the record is noted
-	inventory                  // listed objects that vanish stay
-	newer                      // an object that is newer than its list counts
-	from                       // an export that begins again has its start
-	hold                       // slices go on to count until all listed ones are seen
-	ended                      // the inventory by which something ended is noted
-	listed                     // an inventory that listed the export is noted
-	pass                       // after a silence all exports are compared before the heartbeat
-	repass                     // after a rollback all exports are compared anew
-	complete                   // a pass has to be newer than the silence
-	list                       // a silence ends with a consistent list
-	clearOld                   // after a silence nothing of before counts
-	lost                       // a rollback is looked for before the heartbeat
-	rollback                   // objects that are older on the broker than the member wrote them are written anew
-	note                       // a process that finds an older heartbeat than it noted writes everything anew
-	rules     = iota
+	stamps       rule = 1 << iota // an old copy is not applied
+	inventory                     // listed objects that vanish stay
+	newer                         // an object that is newer than its list counts
+	from                          // an export that begins again has its start
+	hold                          // slices go on to count until all listed ones are seen
+	ended                         // the inventory by which something ended is noted
+	clearOld                      // after a silence nothing of before counts
+	serviceRules = iota
 )

@@ -150,6 +150,21 @@ func recordOf(p Record) record {
 	return r
 }
 
+// The rules of other parts of the world than [Service].
+const (
+	persist  rule = 1 << (iota + serviceRules) // imports note the stamps of their sources
+	noteEnd                                    // before a slice is removed by a record, the stamp of the record is noted
+	listed                                     // an inventory that listed the export is noted
+	pass                                       // after a silence all exports are compared before the heartbeat
+	repass                                     // after a rollback all exports are compared anew
+	complete                                   // a pass has to be newer than the silence
+	list                                       // a silence ends with a consistent list
+	lost                                       // a rollback is looked for before the heartbeat
+	rollback                                   // objects that are older on the broker than the member's are written anew
+	note                                       // a process that finds a heartbeat older than its note writes all anew
+	rules    = iota + serviceRules
+)
+
 // A world is a search: its bounds, and the rule that it leaves out.
 type world struct {
 	budget
@@ -195,8 +210,8 @@ func (s *state) noted() Noted {
 	}
 }
 
-func (s *state) view() Service {
-	return Service{s.vInv.product(), s.vRec.product(), products(&s.vSlc)}
+func (w *world) view(s *state) Service {
+	return Service{s.vInv.product(), s.vRec.product(), products(&s.vSlc), w.without}
 }
 
 // seen takes the view back. Parts from the broker have the broker's content.
@@ -217,8 +232,10 @@ func (s *state) seen(v Service) {
 
 // importStep computes the import from the view and writes it into the importer's own cluster.
 func (w *world) importStep(s *state) {
-	view := s.view()
-	out := view.count(s.noted(), s.peer.Silent, w.without)
+	out := Counted{Noted: Noted{Ended: Stamp(s.pInv)}} // a silent member has no part in it
+	if view := w.view(s); !s.peer.Silent {
+		out = view.Count(s.noted())
+	}
 	var all [slots]slice
 	for _, p := range out.Slices {
 		i := slices.Index(names[:], p.Name)
@@ -254,24 +271,24 @@ func (s *state) imported() (m uint32) {
 }
 
 func (w *world) seeInventory(s *state) {
-	v := s.view()
-	v.seeEntry(s.b.inv.product(), w.without)
+	v := w.view(s)
+	v.seeEntry(s.b.inv.product())
 	s.seen(v)
 	s.hInv = max(s.hInv, s.b.inv.stamp)
 }
 
 func (w *world) seeRecord(s *state) {
-	v := s.view()
-	v.seeRecord(s.b.rec.product(), w.without)
+	v := w.view(s)
+	v.seeRecord(s.b.rec.product())
 	s.seen(v)
 }
 
 func (w *world) seeSlices(s *state) {
-	v := s.view()
+	v := w.view(s)
 	for i, b := range s.b.slc {
 		p := b.product(i)
 		p.Gone = b.stamp == 0
-		v.seeSlice(p, w.without)
+		v.seeSlice(p)
 	}
 	s.seen(v)
 }
@@ -282,8 +299,8 @@ func (w *world) seeHeartbeat(s *state) {
 		return
 	}
 	if s.peer.Silent && w.without&list == 0 {
-		v := s.view()
-		v.relist(s.b.inv.product(), s.b.rec.product(), products(&s.b.slc), w.without)
+		v := w.view(s)
+		v.Relist(s.b.inv.product(), s.b.rec.product(), products(&s.b.slc))
 		s.seen(v)
 		s.hInv = max(s.hInv, s.b.inv.stamp)
 	}
@@ -335,7 +352,7 @@ func (w *world) writes(s *state) []Write {
 	if !s.own.MayWrite() || s.cut {
 		return nil
 	}
-	have := Service{s.cache.inv.product(), s.cache.rec.product(), products(&s.cache.slc)}
+	have := Service{Entry: s.cache.inv.product(), Record: s.cache.rec.product(), Slices: products(&s.cache.slc)}
 	if w.without&rollback == 0 {
 		if s.given.inv > s.cache.inv.stamp {
 			have.Entry.Stamp = 0
@@ -454,7 +471,11 @@ func (w *world) steps(s *state) (out []step) {
 		imp("the importer restarts", func(n *state) { // what its own cluster has is what it knows
 			n.nImporter++
 			n.vSlc = n.pSlc
-			n.seen(restore(n.noted(), w.without))
+			known := Service{}
+			if w.without&persist == 0 {
+				known = Restore(n.noted())
+			}
+			n.seen(known)
 		})
 	}
 	return out

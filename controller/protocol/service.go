@@ -8,6 +8,8 @@ type Service struct {
 	Entry  Entry
 	Record Record
 	Slices []Slice // in any order
+
+	without rule // left out by the search; 0 in the product
 }
 
 // Noted is stored with an import in the importing cluster and outlives the process. The zero value is no import.
@@ -21,30 +23,23 @@ type Noted struct {
 }
 
 // Restore returns what a new process knows from the import alone.
-func Restore(n Noted) Service { return restore(n, 0) }
-
-func restore(n Noted, without rule) Service {
-	if without&persist != 0 {
-		return Service{}
-	}
-	return Service{Record: n.Record, Slices: slices.Clone(n.Slices)}
-}
+func Restore(n Noted) Service { return Service{Record: n.Record, Slices: slices.Clone(n.Slices)} }
 
 // seeEntry applies an inventory. Without an inventory nothing changes.
-func (s *Service) seeEntry(e Entry, without rule) {
-	if e.Stamp != 0 && (e.Stamp >= s.Entry.Stamp || without&stamps != 0) {
+func (s *Service) seeEntry(e Entry) {
+	if e.Stamp != 0 && (e.Stamp >= s.Entry.Stamp || s.without&stamps != 0) {
 		s.Entry = e
 	}
 }
 
 // seeRecord applies a record. The zero value means that the broker has no record.
-func (s *Service) seeRecord(r Record, without rule) {
+func (s *Service) seeRecord(r Record) {
 	switch {
-	case r.Stamp == 0 && without&inventory != 0:
+	case r.Stamp == 0 && s.without&inventory != 0:
 		s.Record = Record{}
 	case r.Stamp == 0:
 		s.Record.Gone = s.Record.Stamp != 0
-	case r.Stamp >= s.Record.Stamp || without&stamps != 0:
+	case r.Stamp >= s.Record.Stamp || s.without&stamps != 0:
 		s.Record = r
 	default:
 		s.Record.Gone = false
@@ -52,17 +47,17 @@ func (s *Service) seeRecord(r Record, without rule) {
 }
 
 // seeSlice applies a slice, or with Gone its loss.
-func (s *Service) seeSlice(v Slice, without rule) {
+func (s *Service) seeSlice(v Slice) {
 	i := slices.IndexFunc(s.Slices, func(known Slice) bool { return known.Name == v.Name })
 	switch {
 	case i < 0 && !v.Gone:
 		s.Slices = append(s.Slices, v)
 	case i < 0:
-	case v.Gone && without&inventory != 0:
+	case v.Gone && s.without&inventory != 0:
 		s.Slices = slices.Delete(s.Slices, i, i+1)
 	case v.Gone:
 		s.Slices[i].Gone = true
-	case v.Stamp >= s.Slices[i].Stamp || without&stamps != 0:
+	case v.Stamp >= s.Slices[i].Stamp || s.without&stamps != 0:
 		s.Slices[i] = v
 	default:
 		s.Slices[i].Gone = false
@@ -70,27 +65,23 @@ func (s *Service) seeSlice(v Slice, without rule) {
 }
 
 // See applies the state of the broker. found lists all of its slices.
-func (s *Service) See(e Entry, r Record, found []Slice) { s.see(e, r, found, 0) }
-
-func (s *Service) see(e Entry, r Record, found []Slice, without rule) {
-	s.seeEntry(e, without)
-	s.seeRecord(r, without)
+func (s *Service) See(e Entry, r Record, found []Slice) {
+	s.seeEntry(e)
+	s.seeRecord(r)
 	for _, v := range slices.Clone(s.Slices) {
 		if find(found, v.Name).Stamp == 0 {
-			s.seeSlice(Slice{Name: v.Name, Gone: true}, without)
+			s.seeSlice(Slice{Name: v.Name, Gone: true})
 		}
 	}
 	for _, v := range found {
-		s.seeSlice(v, without)
+		s.seeSlice(v)
 	}
 }
 
 // Relist applies a consistent list of the member's objects, which ends its silence: only its contents count, and no
 // copy older than the importer knew. found has the slices of the list.
-func (s *Service) Relist(e Entry, r Record, found []Slice) { s.relist(e, r, found, 0) }
-
-func (s *Service) relist(e Entry, r Record, found []Slice, without rule) {
-	if without&clearOld == 0 {
+func (s *Service) Relist(e Entry, r Record, found []Slice) {
+	if s.without&clearOld == 0 {
 		// The newer copy is lost, and the older one is of before the silence: the member writes it anew.
 		if s.Record.Stamp > r.Stamp {
 			s.Record.UID = ""
@@ -101,7 +92,7 @@ func (s *Service) relist(e Entry, r Record, found []Slice, without rule) {
 			}
 		}
 	}
-	s.see(e, r, found, without)
+	s.See(e, r, found)
 }
 
 // find returns the slice of that name, or the zero value.
@@ -119,27 +110,21 @@ type Counted struct {
 	// Noted goes into the import, Ended before anything ends. If only stamps differ, the old note may stay: of a slice
 	// with the same content, and of the record unless Due. No stamp may be lower than From.
 	Noted
-	Due   bool     // note the stamp of the record before slices are removed: an older record lists other slices
-	Names []string // names of the slices to import, sorted
+	Due bool // note the stamp of the record before slices are removed: an older record lists other slices
 }
 
-// Count decides the import, with the earlier notes. A silent member has no part in it.
-func (s *Service) Count(n Noted, silent bool) Counted { return s.count(n, silent, 0) }
-
-func (s *Service) count(n Noted, silent bool, without rule) Counted {
+// Count decides the import, with the earlier notes.
+func (s *Service) Count(n Noted) Counted {
 	out := Counted{Noted: Noted{Ended: n.Ended}}
-	if silent {
-		return out
-	}
 	floor := max(n.Ended, s.Entry.Stamp)
 	begin := s.begin(n)
-	if without&from != 0 {
+	if s.without&from != 0 {
 		begin = 0
 	}
-	if r := s.Record; r.Stamp != 0 && s.exported(n, without) && r.Stamp >= begin {
+	if r := s.Record; r.Stamp != 0 && s.exported(n) && r.Stamp >= begin {
 		out.Record, out.From, out.Listed = Record{Stamp: r.Stamp, UID: r.UID, Partial: true}, begin, s.listed(n)
-		out.Slices = s.counted(n, begin, without)
-	} else if n.Record.Stamp != 0 && without&ended == 0 {
+		out.Slices = s.counted(n, begin)
+	} else if n.Record.Stamp != 0 && s.without&ended == 0 {
 		out.Ended = floor
 	}
 	for _, v := range n.Slices {
@@ -153,10 +138,6 @@ func (s *Service) count(n Noted, silent bool, without rule) Counted {
 		out.Due = out.Due || stamp > n.Record.Stamp && slices.Contains(s.Record.Slices, v.Name)
 	}
 	out.Due = out.Due && s.Record.Stamp > n.Record.Stamp
-	for _, v := range out.Slices {
-		out.Names = append(out.Names, v.Name)
-	}
-	slices.Sort(out.Names)
 	return out
 }
 
@@ -191,7 +172,7 @@ func (s *Service) begin(n Noted) Stamp {
 }
 
 // exported reports whether the record belongs to an export that goes on.
-func (s *Service) exported(n Noted, without rule) bool {
+func (s *Service) exported(n Noted) bool {
 	r := s.Record
 	if r.UID == "" {
 		return false // of before a silence
@@ -204,11 +185,11 @@ func (s *Service) exported(n Noted, without rule) bool {
 		return true
 	}
 	// A record that is not listed yet counts as long as it is there.
-	return r.Stamp > max(n.Ended, s.Entry.Stamp) && !r.Gone && without&newer == 0
+	return r.Stamp > max(n.Ended, s.Entry.Stamp) && !r.Gone && s.without&newer == 0
 }
 
 // counted returns the slices that count, of a record that does.
-func (s *Service) counted(n Noted, begin Stamp, without rule) (all []Slice) {
+func (s *Service) counted(n Noted, begin Stamp) (all []Slice) {
 	r, missing := s.Record, false
 	valid := func(v Slice) bool { return v.Stamp != 0 && v.UID == r.UID && v.Stamp >= begin }
 	if !r.Partial && s.Entry.Behind == 0 { // the broker may reject listed slices of an export that is behind
@@ -224,9 +205,9 @@ func (s *Service) counted(n Noted, begin Stamp, without rule) (all []Slice) {
 		listed := slices.Contains(r.Slices, v.Name)
 		switch {
 		case listed, r.Partial && imported:
-		case v.Stamp > r.Stamp && (r.Partial || !v.Gone) && without&newer == 0:
+		case v.Stamp > r.Stamp && (r.Partial || !v.Gone) && s.without&newer == 0:
 		// An endpoint that moves to a slice that is not seen yet must not be missing meanwhile.
-		case missing && imported && (!v.Gone || v.Stamp <= r.Stamp) && without&hold == 0:
+		case missing && imported && (!v.Gone || v.Stamp <= r.Stamp) && s.without&hold == 0:
 		default:
 			continue
 		}

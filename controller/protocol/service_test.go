@@ -13,22 +13,22 @@ func TestAddedSlice(t *testing.T) {
 	svc := Restore(noted)
 	entry, a := Entry{Stamp: 4, UID: "1"}, noted.Slices[0]
 	svc.See(entry, Record{Stamp: 5, UID: "1", Slices: []string{"a"}}, []Slice{a, b})
-	if out := svc.Count(noted, false); len(out.Names) != 2 || out.Due {
+	if out := svc.Count(noted); len(out.Slices) != 2 || out.Due {
 		t.Errorf("before a record lists it: %+v, want a and b, and no note due", out)
 	}
 	noted.Slices = append(noted.Slices, b)
 	svc.See(entry, Record{Stamp: 10, UID: "1", Slices: []string{"a", "b"}}, []Slice{a, b})
-	out := svc.Count(noted, false)
-	if len(out.Names) != 2 || !out.Due || out.Record.Stamp != 10 {
+	out := svc.Count(noted)
+	if len(out.Slices) != 2 || !out.Due || out.Record.Stamp != 10 {
 		t.Errorf("the record lists it: %+v, want a and b, and a note of 10", out)
 	}
 	noted.Record.Stamp = 10
-	if svc.Count(noted, false).Due {
+	if svc.Count(noted).Due {
 		t.Error("the note is due again")
 	}
 	back := Restore(noted)
 	back.See(entry, Record{Stamp: 5, UID: "1", Slices: []string{"a"}}, []Slice{a})
-	if out := back.Count(noted, false); len(out.Names) != 2 {
+	if out := back.Count(noted); len(out.Slices) != 2 {
 		t.Errorf("after the rollback: %+v, want a and b", out)
 	}
 }
@@ -40,22 +40,23 @@ func TestUnlisted(t *testing.T) {
 	step := func(n Noted, e Entry, r Record, found ...Slice) Counted {
 		svc := Restore(n)
 		svc.See(e, r, found)
-		return svc.Count(n, false)
+		return svc.Count(n)
 	}
 	for what, list := range map[string][]string{"slice": {"a"},
 		"slice beside a listed one that is not there": {"a", "c"}} {
 		entry, record := Entry{Stamp: 4, UID: "1"}, Record{Stamp: 5, UID: "1", Slices: list}
 		with := step(Noted{}, entry, record, a, b)
 		without := step(with.Noted, entry, record, a)
-		if !slices.Equal(with.Names, []string{"a", "b"}) || !slices.Equal(without.Names, []string{"a"}) {
-			t.Errorf("%s: imported %v, and when it is gone %v; want it, and then only a", what, with.Names, without.Names)
+		if !slices.Equal(with.Slices, []Slice{a, b}) || !slices.Equal(without.Slices, []Slice{a}) {
+			t.Errorf("%s: imported %v, and when it is gone %v; want it, and then only a", what, with.Slices, without.Slices)
 		}
 	}
 	noted := step(Noted{}, Entry{Stamp: 4, UID: "1"}, Record{Stamp: 5, UID: "1", Slices: []string{"a"}}, a).Noted
 	for behind, want := range map[Stamp]int{0: 1, 7: 0} {
 		if out := step(noted, Entry{Stamp: 8, UID: "1", Behind: behind},
-			Record{Stamp: 6, UID: "1", Slices: []string{"c"}}); len(out.Names) != want {
-			t.Errorf("behind since %s, another slice is listed: imported %v, want %d: a stays until the other is seen, if it may come", behind, out.Names, want)
+			Record{Stamp: 6, UID: "1", Slices: []string{"c"}}); len(out.Slices) != want {
+			t.Errorf("behind since %s, another slice is listed: imported %v, want %d: a stays until the other is seen, if it may come",
+				behind, out.Slices, want)
 		}
 	}
 	with := step(Noted{}, Entry{Stamp: 4}, Record{Stamp: 9, UID: "1"})
@@ -78,8 +79,8 @@ func TestWritesOfExportBehind(t *testing.T) {
 		{record: 4, slice: 5, want: []Write{{Kind: KindRecord}}},
 		{record: 5, slice: 4, want: []Write{slice}},
 	} {
-		has := Service{entry, Record{Stamp: tt.record, UID: "1", Slices: want.Slices},
-			[]Slice{{Name: "a", Stamp: tt.slice, UID: "1"}}}
+		has := Service{Entry: entry, Record: Record{Stamp: tt.record, UID: "1", Slices: want.Slices},
+			Slices: []Slice{{Name: "a", Stamp: tt.slice, UID: "1"}}}
 		if got := Next(want, has); !slices.Equal(got, tt.want) {
 			t.Errorf("record %s, slice %s: %+v, want %+v", tt.record, tt.slice, got, tt.want)
 		}

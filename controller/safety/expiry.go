@@ -154,7 +154,7 @@ func (e *Expiry) evaluate(ctx context.Context, now time.Time) (err error) {
 		if limited.Err() != nil {
 			break // the others are asked next time
 		}
-		ok, readErr := e.isBack(limited, m, before.Peer(m.Cluster), now)
+		ok, readErr := e.isBack(limited, m, before.Silences()[m.Cluster].Seen, now)
 		if err = cmp.Or(err, readErr); ok {
 			next = next.Return(m.Cluster, in.TTL, now)
 		}
@@ -173,9 +173,9 @@ func (e *Expiry) evaluate(ctx context.Context, now time.Time) (err error) {
 }
 
 // isBack reports whether the caches are as new as a list of a silent member's objects, and its heartbeat on the broker
-// counts before and after that list. Then the caches hold nothing from before the silence. It asks once a second at
-// first, ever more seldom then, and not while imports are suspended.
-func (e *Expiry) isBack(ctx context.Context, m liveness.Member, p protocol.Peer, now time.Time) (bool, error) {
+// ends its silence before and after that list. Then the caches hold nothing from before the silence. It asks once a
+// second at first, ever more seldom then, and not while imports are suspended.
+func (e *Expiry) isBack(ctx context.Context, m liveness.Member, seen protocol.Stamp, now time.Time) (bool, error) {
 	next, due := e.relisted[m.Cluster].next(now)
 	if !due || e.Freezes.Suspended(Import) != "" {
 		return false, nil
@@ -183,7 +183,7 @@ func (e *Expiry) isBack(ctx context.Context, m liveness.Member, p protocol.Peer,
 	e.relisted[m.Cluster] = next
 	counts := func() (bool, error) {
 		stored, err := e.Broker.Heartbeats.Read(ctx, m.Cluster)
-		return err == nil && p.Counts(stored), err
+		return err == nil && stored.EndsSilence(seen), err
 	}
 	if ok, err := counts(); !ok { // the Lease may have changed since the watch brought its heartbeat
 		return false, err
