@@ -4,11 +4,9 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"fmt"
 	"maps"
 	"strings"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -32,27 +30,26 @@ func (c *Client) ApplyStatus(ctx context.Context, obj Object, manager string, mo
 
 func (c *Client) apply(ctx context.Context, obj Object, manager string, more map[string]any,
 	subresource ...string) error {
-	k := c.served(ctx, obj, obj.GetNamespace())
-	body, err := k.owned(obj, more, cmp.Or(subresource...))
+	t, api := c.targetOf(ctx, "apply", obj)
+	body, err := t.owned(obj, more, cmp.Or(subresource...))
 	if err != nil {
-		return fmt.Errorf("apply %s %s: %w", k.Kind, place(obj.GetNamespace(), obj.GetName()), err)
+		return t.wrap(err)
 	}
-	force := true
-	options := metav1.PatchOptions{FieldManager: manager, Force: &force}
-	request := c.rests[k.GroupVersion()].Patch(types.ApplyPatchType).Name(obj.GetName()).SubResource(subresource...).
+	options := metav1.PatchOptions{FieldManager: manager, Force: new(true)}
+	request := api.Patch(types.ApplyPatchType).Name(t.name).SubResource(subresource...).
 		VersionedParams(&options, metav1.ParameterCodec).Body(body)
-	return c.do(ctx, target{"apply", k, obj.GetNamespace(), obj.GetName()}, request, obj)
+	return c.do(ctx, t, request, obj)
 }
 
 // Patch changes the object with the name of obj by a JSON merge patch and fills obj with the stored object. A resource
 // version in the patch makes another one on the server an error ([k8s.io/apimachinery/pkg/api/errors.IsConflict]). The
 // fields belong to manager if one is given.
 func (c *Client) Patch(ctx context.Context, obj Object, patch []byte, manager ...string) error {
-	k := c.served(ctx, obj, obj.GetNamespace())
+	t, api := c.targetOf(ctx, "patch", obj)
 	options := metav1.PatchOptions{FieldManager: cmp.Or(manager...)}
-	request := c.rests[k.GroupVersion()].Patch(types.MergePatchType).Name(obj.GetName()).
+	request := api.Patch(types.MergePatchType).Name(t.name).
 		VersionedParams(&options, metav1.ParameterCodec).Body(patch)
-	return c.do(ctx, target{"patch", k, obj.GetNamespace(), obj.GetName()}, request, obj)
+	return c.do(ctx, t, request, obj)
 }
 
 // IsUnknownField reports whether [Client.Apply] failed because the server's version of a custom kind lacks a field of
@@ -61,32 +58,12 @@ func IsUnknownField(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "field not declared in schema")
 }
 
-// DryRun fills obj with what the server would store of it, without a write: it drops the fields that its version of a
-// custom kind does not have. Of an object that exists it may return further fields.
-func (c *Client) DryRun(ctx context.Context, obj Object) error {
-	k := c.served(ctx, obj, obj.GetNamespace())
-	body, err := k.owned(obj, nil, "")
-	if err != nil {
-		return fmt.Errorf("try %s %s: %w", k.Kind, place(obj.GetNamespace(), obj.GetName()), err)
-	}
-	t := target{"try", k, obj.GetNamespace(), obj.GetName()}
-	dry := []string{metav1.DryRunAll}
-	patch := c.rests[k.GroupVersion()].Patch(types.MergePatchType).Name(obj.GetName()).
-		VersionedParams(&metav1.PatchOptions{DryRun: dry}, metav1.ParameterCodec).Body(body)
-	if err := c.do(ctx, t, patch, obj); !apierrors.IsNotFound(err) {
-		return err
-	}
-	post := c.rests[k.GroupVersion()].Post().SetHeader("Content-Type", runtime.ContentTypeJSON).
-		VersionedParams(&metav1.CreateOptions{DryRun: dry}, metav1.ParameterCodec).Body(body)
-	return c.do(ctx, t, post, obj)
-}
-
 // serverMetadata is what only the API server writes.
 var serverMetadata = []string{"creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation",
 	"managedFields", "selfLink"}
 
 // owned returns the document to apply for obj: the whole object, or its subresource alone, with more fields.
-func (k kind) owned(obj Object, more map[string]any, subresource string) ([]byte, error) {
+func (t target) owned(obj Object, more map[string]any, subresource string) ([]byte, error) {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
 	if err != nil {
 		return nil, err
@@ -108,7 +85,7 @@ func (k kind) owned(obj Object, more map[string]any, subresource string) ([]byte
 			content[subresource] = value
 		}
 	}
-	content["apiVersion"], content["kind"] = k.GroupVersion().String(), k.Kind
+	content["apiVersion"], content["kind"] = t.gv.String(), t.Kind
 	dropNulls(content)
 	return json.Marshal(content)
 }

@@ -36,10 +36,8 @@ type serverCheck struct {
 	doubt  atomic.Bool   // a request got no answer, or an error of the server, since the last check began
 
 	mu       sync.Mutex
-	uid      types.UID // of kube-system; "" as long as it is not known
-	passed   bool
-	err      error // why the last check failed; errUnchecked before the first
-	since    time.Time
+	uid      types.UID     // of kube-system; "" as long as it is not known
+	err      error         // why the last check failed, nil if it passed; errUnchecked before the first
 	dials    uint64        // connections made before the last check that passed
 	finished chan struct{} // closed when the next check ends
 }
@@ -49,11 +47,11 @@ func newServerCheck(client *Client, uid types.UID) *serverCheck {
 		finished: make(chan struct{})}
 }
 
-// failure returns why the last check failed, nil if it passed, and since when that is so.
-func (c *serverCheck) failure() (since time.Time, err error) {
+// failure returns why the last check failed, nil if it passed.
+func (c *serverCheck) failure() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.since, c.err
+	return c.err
 }
 
 func (c *serverCheck) identity() types.UID {
@@ -74,7 +72,7 @@ func (c *serverCheck) expect(uid types.UID) {
 func (c *serverCheck) covers() (bool, <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.passed && !c.doubt.Load() && (c.dials == c.client.Dials() || c.client.transport.closes.Load()), c.finished
+	return c.err == nil && !c.doubt.Load() && (c.dials == c.client.Dials() || c.client.transport.closes.Load()), c.finished
 }
 
 // pass records a check that passed. uid is "" if it may not be read.
@@ -84,10 +82,7 @@ func (c *serverCheck) pass(uid types.UID, dials uint64) {
 	if c.uid == "" {
 		c.uid = uid
 	}
-	if !c.passed {
-		c.since = time.Now()
-	}
-	c.passed, c.err, c.dials = true, nil, dials
+	c.err, c.dials = nil, dials
 	c.finish()
 }
 
@@ -95,10 +90,7 @@ func (c *serverCheck) pass(uid types.UID, dials uint64) {
 func (c *serverCheck) fail(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.passed || Classify(c.err) != Classify(err) {
-		c.since = time.Now()
-	}
-	c.passed, c.err = false, err
+	c.err = err
 	c.finish()
 }
 

@@ -56,8 +56,7 @@ func (c *checker) run(ctx context.Context) {
 		if c.checkServer(ctx) {
 			backoff = NewBackoff()
 		} else {
-			_, err := c.check.failure()
-			pause, wake = backoff.After(err), nil
+			pause, wake = backoff.After(c.check.failure()), nil
 		}
 		timer := time.NewTimer(pause)
 		select {
@@ -147,7 +146,7 @@ func (c *checker) adoptCluster(uid types.UID) bool {
 
 // pass records a check that passed, and notifies the owner of a change.
 func (c *checker) pass(uid types.UID, dials uint64) {
-	_, err := c.check.failure()
+	err := c.check.failure()
 	if err != nil && c.cfg.Checked != nil {
 		c.cfg.Checked(nil)
 	}
@@ -170,7 +169,7 @@ func (c *checker) fail(ctx context.Context, err error) bool {
 		// overloaded.
 		c.cfg.Client.Drop()
 	}
-	_, before := c.check.failure()
+	before := c.check.failure()
 	c.check.fail(err)
 	if c.cfg.Checked != nil && (Classify(before) != class || errors.Is(before, errUnchecked)) {
 		c.cfg.Checked(err)

@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/connrotation"
 	"k8s.io/client-go/util/flowcontrol"
 )
@@ -96,13 +97,13 @@ func (c *Client) limitRate() {
 
 // connect makes the REST clients of all kinds that are known.
 func (c *Client) connect() error {
-	for _, k := range allKinds().byType {
-		for _, version := range k.versions() {
-			gv := schema.GroupVersion{Group: k.Group, Version: version}
+	for _, kind := range allKinds().byType {
+		for _, version := range kind.Versions {
+			gv := schema.GroupVersion{Group: kind.Group, Version: version}
 			if c.rests[gv] != nil {
 				continue
 			}
-			r, err := c.restFor(gv, allKinds().codecs.WithoutConversion(), k.custom)
+			r, err := c.restFor(gv, allKinds().codecs.WithoutConversion(), kind.Custom)
 			if err != nil {
 				return err
 			}
@@ -133,14 +134,27 @@ func (c *Client) restFor(gv schema.GroupVersion, codecs runtime.NegotiatedSerial
 	return rest.RESTClientForConfigAndClient(config, c.http)
 }
 
-// served returns the kind of obj in the version that the API server has, or else had. If it never had one, the version
-// is that of the Go type.
-func (c *Client) served(ctx context.Context, obj runtime.Object, namespace string) kind {
-	k := kindOf(obj)
-	if gv, _ := c.versions.best(ctx, ResourceOf(obj), namespace, requestAge); gv.Version != "" {
-		k.Version = gv.Version
-	}
-	return k
+// A target is what a request is about, and the version that it is sent in.
+type target struct {
+	verb string // in error messages
+	Resource
+	namespace, name string
+	gv              schema.GroupVersion
+}
+
+// target returns the target of a request, and the REST client for it. Its version is the one that the API server has,
+// or else had. If it never had one, the version is that of the Go type.
+func (c *Client) target(ctx context.Context, verb string, obj runtime.Object, namespace, name string) (target,
+	rest.Interface) {
+	r := ResourceOf(obj)
+	gv, _ := c.versions.best(ctx, r, namespace, requestAge)
+	gv = schema.GroupVersion{Group: r.Group, Version: cmp.Or(gv.Version, r.version)}
+	return target{verb, r, namespace, name, gv}, c.rests[gv]
+}
+
+// targetOf is target for a named object.
+func (c *Client) targetOf(ctx context.Context, verb string, obj Object) (target, rest.Interface) {
+	return c.target(ctx, verb, obj, obj.GetNamespace(), obj.GetName())
 }
 
 // Close ends every connection. The client must not be used any longer.
@@ -180,16 +194,15 @@ func (c *Client) Reconnect(cfg *rest.Config) error {
 
 // Get reads an object into obj.
 func (c *Client) Get(ctx context.Context, obj Object, namespace, name string) error {
-	k := c.served(ctx, obj, namespace)
-	return c.do(ctx, target{"get", k, namespace, name}, c.rests[k.GroupVersion()].Get(), obj)
+	t, api := c.target(ctx, "get", obj, namespace, name)
+	return c.do(ctx, t, api.Get().Name(name), obj)
 }
 
 // List reads all objects of a kind that match the label selector into list, in a namespace or ("") in all.
 func (c *Client) List(ctx context.Context, example Object, list runtime.Object, namespace, labels string) error {
-	k := c.served(ctx, example, namespace)
+	t, api := c.target(ctx, "list", example, namespace, "")
 	options := metav1.ListOptions{LabelSelector: labels}
-	request := c.rests[k.GroupVersion()].Get().VersionedParams(&options, metav1.ParameterCodec)
-	return c.do(ctx, target{"list", k, namespace, ""}, request, list)
+	return c.do(ctx, t, api.Get().VersionedParams(&options, metav1.ParameterCodec), list)
 }
 
 // ListMetadata reads the metadata of all objects of a kind in a namespace that match the label selector. It works for
@@ -198,39 +211,36 @@ func (c *Client) ListMetadata(ctx context.Context, example Object, namespace,
 	labels string) (*metav1.PartialObjectMetadataList, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	k := c.served(ctx, example, namespace)
+	t, api := c.target(ctx, "list", example, namespace, "")
 	options := metav1.ListOptions{LabelSelector: labels}
-	raw, err := c.rests[k.GroupVersion()].Get().VersionedParams(&options, metav1.ParameterCodec).
+	raw, err := api.Get().VersionedParams(&options, metav1.ParameterCodec).
 		SetHeader("Accept", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1").
-		Namespace(namespace).Resource(k.plural).Do(ctx).Raw()
+		Namespace(namespace).Resource(t.Plural).Do(ctx).Raw()
 	list := &metav1.PartialObjectMetadataList{}
 	if err == nil {
 		err = json.Unmarshal(raw, list)
 	}
-	return list, target{"list", k, namespace, ""}.wrap(err)
+	return list, t.wrap(err)
 }
 
 // Create makes obj and fills it with the stored object. An object of that name is an error
 // ([apierrors.IsAlreadyExists]). The fields belong to manager if one is given.
 func (c *Client) Create(ctx context.Context, obj Object, manager ...string) error {
-	k := c.served(ctx, obj, obj.GetNamespace())
+	t, api := c.targetOf(ctx, "create", obj)
 	sent := obj.DeepCopyObject().(Object)
 	sent.SetResourceVersion("")
 	sent.SetUID("")
 	sent.SetManagedFields(nil)
 	options := metav1.CreateOptions{FieldManager: cmp.Or(manager...)}
-	request := c.rests[k.GroupVersion()].Post().VersionedParams(&options, metav1.ParameterCodec).Body(sent)
-	return c.do(ctx, target{"create", k, obj.GetNamespace(), obj.GetName()}, request, obj)
+	return c.do(ctx, t, api.Post().VersionedParams(&options, metav1.ParameterCodec).Body(sent), obj)
 }
 
 // Update replaces an object by obj and fills obj with the stored object. If obj has a resource version, another one on
 // the server is an error ([apierrors.IsConflict]).
 func (c *Client) Update(ctx context.Context, obj Object, manager ...string) error {
-	k := c.served(ctx, obj, obj.GetNamespace())
+	t, api := c.targetOf(ctx, "update", obj)
 	options := metav1.UpdateOptions{FieldManager: cmp.Or(manager...)}
-	request := c.rests[k.GroupVersion()].Put().Name(obj.GetName()).VersionedParams(&options,
-		metav1.ParameterCodec).Body(obj)
-	return c.do(ctx, target{"update", k, obj.GetNamespace(), obj.GetName()}, request, obj)
+	return c.do(ctx, t, api.Put().Name(t.name).VersionedParams(&options, metav1.ParameterCodec).Body(obj), obj)
 }
 
 // Delete removes the object with the name of obj, and its UID if obj has one. A missing object is no error; another UID
@@ -250,16 +260,14 @@ func (c *Client) DeleteVersion(ctx context.Context, obj Object) error {
 }
 
 func (c *Client) delete(ctx context.Context, obj Object, only *metav1.Preconditions) error {
-	k := c.served(ctx, obj, obj.GetNamespace())
+	t, api := c.targetOf(ctx, "delete", obj)
 	options := metav1.DeleteOptions{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"},
 		Preconditions: only}
 	body, err := json.Marshal(options)
 	if err != nil {
-		return fmt.Errorf("delete %s %s: %w", k.Kind, place(obj.GetNamespace(), obj.GetName()), err)
+		return t.wrap(err)
 	}
-	request := c.rests[k.GroupVersion()].Delete().Name(obj.GetName()).
-		SetHeader("Content-Type", runtime.ContentTypeJSON).Body(body)
-	err = c.do(ctx, target{"delete", k, obj.GetNamespace(), obj.GetName()}, request, nil)
+	err = c.do(ctx, t, api.Delete().Name(t.name).SetHeader("Content-Type", runtime.ContentTypeJSON).Body(body), nil)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -275,35 +283,25 @@ func (c *Client) Token(ctx context.Context, namespace, account string, ttl time.
 		TypeMeta: metav1.TypeMeta{APIVersion: "authentication.k8s.io/v1", Kind: "TokenRequest"},
 		Spec:     authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds, Audiences: audiences},
 	}
+	t, api := c.target(ctx, "token of", &corev1.ServiceAccount{}, namespace, account)
 	body, err := json.Marshal(request)
 	if err != nil {
-		return "", time.Time{}, fmt.Errorf("token of %s: %w", place(namespace, account), err)
+		return "", time.Time{}, t.wrap(err)
 	}
-	k := kindOf(&corev1.ServiceAccount{})
 	granted := &authenticationv1.TokenRequest{}
-	post := c.rests[k.GroupVersion()].Post().Name(account).SubResource("token").
+	post := api.Post().Name(account).SubResource("token").
 		SetHeader("Content-Type", runtime.ContentTypeJSON).Body(body)
-	if err := c.do(ctx, target{"token of", k, namespace, account}, post, granted); err != nil {
+	if err := c.do(ctx, t, post, granted); err != nil {
 		return "", time.Time{}, err
 	}
 	return granted.Status.Token, granted.Status.ExpirationTimestamp.Time, nil
-}
-
-// A target names a request in error messages: verb, kind, namespace, name.
-type target struct {
-	verb string
-	kind
-	namespace, name string
 }
 
 // do sends a request and reads the answer into obj, if that is not nil. Nothing of what obj held before is left.
 func (c *Client) do(ctx context.Context, t target, r *rest.Request, into runtime.Object) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	if t.verb == "get" {
-		r = r.Name(t.name)
-	}
-	result := r.NamespaceIfScoped(t.namespace, t.namespaced && t.namespace != "").Resource(t.plural).Do(ctx)
+	result := r.NamespaceIfScoped(t.namespace, t.Namespaced && t.namespace != "").Resource(t.Plural).Do(ctx)
 	if into == nil {
 		return t.wrap(result.Error())
 	}
@@ -319,22 +317,15 @@ func (t target) wrap(err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("%s %s %s: %w", t.verb, t.Kind, place(t.namespace, t.name), err)
-}
-
-func place(namespace, name string) string {
-	if namespace == "" {
-		return name
-	}
-	return namespace + "/" + name
+	return fmt.Errorf("%s %s %s: %w", t.verb, t.Kind, cache.NewObjectName(t.namespace, t.name), err)
 }
 
 // Serves reports whether the API server has the kind of example. Without the right to discover it is an error.
 func (c *Client) Serves(ctx context.Context, example runtime.Object) (bool, error) {
-	k := kindOf(example)
-	served, err := c.serves(ctx, k.GroupVersion(), k.plural)
+	r := ResourceOf(example)
+	served, err := c.serves(ctx, schema.GroupVersion{Group: r.Group, Version: r.version}, r.Plural)
 	if err != nil {
-		return false, fmt.Errorf("discover %s: %w", k.Kind, err)
+		return false, fmt.Errorf("discover %s: %w", r.Kind, err)
 	}
 	return served, nil
 }

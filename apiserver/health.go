@@ -98,7 +98,6 @@ func (w WatchID) String() string {
 // A Health is the state of one watch. The zero value: not started.
 type Health struct {
 	State WatchState
-	Since time.Time // when State began; zero if it is the first
 	// LastContact is the time of the last list, event, bookmark or passed server check; zero before the first. An error
 	// is no contact.
 	LastContact time.Time
@@ -118,14 +117,9 @@ func (h Health) Healthy() bool {
 	return h.Class == OK && (h.State == Watching || h.State == Opening)
 }
 
-// after returns the health after an event; err is the reason of a failed one. The result does not depend on a clock but
-// for Since.
-func (h Health) after(e event, err error, now time.Time) Health {
-	before := h.State
-	h.State = before.next(e)
-	if h.State != before {
-		h.Since = now
-	}
+// after returns the health after an event; err is the reason of a failed one.
+func (h Health) after(e event, err error) Health {
+	h.State = h.State.next(e)
 	h.Listed = h.Listed || h.State == Opening || h.State == Watching
 	switch {
 	case e == failed:
@@ -153,7 +147,7 @@ func (w *watchHealth) handleEvent(e event, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	before := w.now
-	w.now = before.after(e, err, time.Now())
+	w.now = before.after(e, err)
 	w.now.LastContact = w.contact.Last()
 	switch class := w.now.Class; {
 	case w.now.State == Watching:

@@ -41,16 +41,19 @@ type Resource struct {
 	// Example is what events are decoded to, by Codecs.
 	Example runtime.Object
 	Codecs  serializer.CodecFactory
+
+	version string // of the Go type; empty for a resource that no [Client] knows
 }
 
-// ResourceOf returns the resource of an object of a type that a [Client] knows. Another type is a panic.
+// ResourceOf returns the resource of an object of a type that a [Client] knows. Another type is a broken promise of the
+// caller.
 func ResourceOf(example runtime.Object) Resource {
-	k := kindOf(example)
-	return Resource{
-		Kind: k.Kind, Group: k.Group, Versions: k.versions(), Plural: k.plural, Namespaced: k.namespaced,
-		Custom:  k.custom,
-		Example: example, Codecs: allKinds().codecs,
+	r, ok := allKinds().byType[reflect.TypeOf(example).Elem()]
+	if !ok {
+		panic(fmt.Sprintf("apiserver: %T: want a type that a client knows", example))
 	}
+	r.Example, r.Codecs = example, allKinds().codecs
+	return r
 }
 
 // path is where the objects of a version are found, in a namespace or ("") in all.
@@ -62,30 +65,14 @@ func (r Resource) path(gv schema.GroupVersion, namespace string) []string {
 	return append(path, r.Plural)
 }
 
-// A kind tells how to reach the objects of one Go type.
-type kind struct {
-	schema.GroupVersionKind
-	plural     string
-	namespaced bool
-	custom     bool // defined by a CRD
-}
-
 // sharedTypes are the versions of groups that use the Go types of v1beta1 for all, the preferred version first.
 var sharedTypes = map[string][]string{
 	mcsv1beta1.GroupName: {"v1", "v1beta1"}, about.GroupName: {"v1beta1", "v1alpha1"},
 }
 
-// versions returns the versions with the Go type of the kind, the preferred one first.
-func (k kind) versions() []string {
-	if all := sharedTypes[k.Group]; all != nil {
-		return all
-	}
-	return []string{k.Version}
-}
-
 // kinds are all that a [Client] knows.
 type kinds struct {
-	byType map[reflect.Type]kind
+	byType map[reflect.Type]Resource // without Example and Codecs
 	codecs serializer.CodecFactory
 }
 
@@ -94,21 +81,17 @@ var allKinds = sync.OnceValue(func() *kinds {
 	return &kinds{byType: newKinds(), codecs: newCodecs()}
 })
 
-// kindOf returns how obj is reached. An object of another type is a broken promise of the caller.
-func kindOf(obj runtime.Object) kind {
-	k, ok := allKinds().byType[reflect.TypeOf(obj).Elem()]
-	if !ok {
-		panic(fmt.Sprintf("apiserver: %T: want a type that a client knows", obj))
-	}
-	return k
-}
-
 // newKinds returns all that a [Client] knows, by Go type.
-func newKinds() map[reflect.Type]kind {
-	all := make(map[reflect.Type]kind)
+func newKinds() map[reflect.Type]Resource {
+	all := make(map[reflect.Type]Resource)
 	add := func(gv schema.GroupVersion, example runtime.Object, plural string, namespaced, custom bool) {
 		t := reflect.TypeOf(example).Elem()
-		all[t] = kind{gv.WithKind(t.Name()), plural, namespaced, custom}
+		versions := sharedTypes[gv.Group]
+		if versions == nil {
+			versions = []string{gv.Version}
+		}
+		all[t] = Resource{Kind: t.Name(), Group: gv.Group, Versions: versions, Plural: plural, Namespaced: namespaced,
+			Custom: custom, version: gv.Version}
 	}
 	const namespaced, custom = true, true
 	add(corev1.SchemeGroupVersion, &corev1.Namespace{}, "namespaces", !namespaced, !custom)

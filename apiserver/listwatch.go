@@ -110,7 +110,7 @@ func (w *listWatch) seenSoFar() (uint64, *landmark, bool) {
 // markContact notes that the server sent what was asked for. While it rejects the credential that counts for nothing: a
 // watch that was opened before may stay open for minutes, and then breaks.
 func (w *listWatch) markContact() {
-	if _, err := w.check.failure(); Classify(err) != Unauthorized {
+	if Classify(w.check.failure()) != Unauthorized {
 		w.health.contact.Mark()
 	}
 }
@@ -223,8 +223,7 @@ func (w *listWatch) attempt(
 				return ctx.Err()
 			case <-finished:
 			}
-			_, err := w.check.failure()
-			explained = err != nil
+			explained = w.check.failure() != nil
 		}
 		if err := Sleep(ctx, class.pause(backoff.After(err), time.Since(began))); err != nil {
 			return err

@@ -146,13 +146,13 @@ func (s *Set) Health(id WatchID) Health { return s.healthOf(s.watch(id)) }
 
 func (s *Set) healthOf(w *listWatch) Health {
 	h := w.health.current()
-	since, err := s.check.failure()
+	err := s.check.failure()
 	if err == nil {
 		return h
 	}
 	h.Class, h.Err = Classify(err), err
 	if !errors.Is(err, errUnchecked) {
-		h.State, h.Since = Failing, since
+		h.State = Failing
 	}
 	return h
 }
@@ -219,8 +219,7 @@ func (s *Set) Err(ids ...WatchID) error {
 			return h.Err
 		}
 	}
-	_, err := s.check.failure()
-	return err
+	return s.check.failure()
 }
 
 // Absent returns the kinds that the API server does not serve, sorted. They are tried until it does.
@@ -250,13 +249,12 @@ func (s *Set) LastContact(ids ...WatchID) time.Time {
 // Replaced reports that another cluster answers, by the UID of its kube-system. The state stays until the right one is
 // back.
 func (s *Set) Replaced() bool {
-	_, err := s.check.failure()
-	return Classify(err) == Replaced
+	return Classify(s.check.failure()) == Replaced
 }
 
 // Silent reports whether the last server check got no answer.
 func (s *Set) Silent() bool {
-	_, err := s.check.failure()
+	err := s.check.failure()
 	return hasNoAnswer(err) && !errors.Is(err, errUnchecked)
 }
 

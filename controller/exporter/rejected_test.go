@@ -413,7 +413,7 @@ func (b *env) changedByAdmission(a *exporting) {
 	a.Await("the policy", func() bool {
 		is := probe.DeepCopy()
 		is.Namespace = a.Membership.Namespace
-		return b.Admin.DryRun(b.Context(), is) == nil && len(is.Endpoints) == 1
+		return b.Try(is) == nil && len(is.Endpoints) == 1
 	})
 	b.Create(source("changed-2", "10.1.55.1", "10.1.0.3"))
 	b.Delete(source("changed-1", "10.1.55.1"))

@@ -22,6 +22,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/controller/broker"
 	"github.com/clusterset-dns/clusterset/controller/identity"
+	"github.com/clusterset-dns/clusterset/controller/member"
 	"github.com/clusterset-dns/clusterset/controller/protocol"
 	"github.com/clusterset-dns/clusterset/controller/safety"
 	"github.com/clusterset-dns/clusterset/test/harness/memberenv"
@@ -475,7 +476,7 @@ func newBeating(t *testing.T, env *memberenv.Env, ago, ttl time.Duration, blind 
 	env.Await("the denial", func() bool {
 		l := heartbeatLease()
 		l.Spec.RenewTime = &metav1.MicroTime{Time: time.Now()}
-		return env.Admin.DryRun(t.Context(), l) != nil
+		return member.Rejection(env.Try(l)) != ""
 	})
 	b.Instance = env.Start()
 	t.Cleanup(b.End)

@@ -21,6 +21,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/clientcmd"
@@ -172,6 +173,25 @@ func (e *Env) Update(o apiserver.Object) {
 	if err := e.Admin.Update(e.Context(), o); err != nil {
 		e.Fatal(err)
 	}
+}
+
+// Try fills a new object with what the API server would store of it, without a write.
+func (e *Env) Try(o apiserver.Object) error {
+	e.Helper()
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+	if err != nil {
+		e.Fatal(err)
+	}
+	r := apiserver.ResourceOf(o)
+	gv := schema.GroupVersion{Group: r.Group, Version: r.Versions[0]}
+	u := &unstructured.Unstructured{Object: content}
+	u.SetGroupVersionKind(gv.WithKind(r.Kind))
+	stored, err := e.Server.Dynamic().Resource(gv.WithResource(r.Plural)).Namespace(o.GetNamespace()).
+		Create(e.Context(), u, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	if err != nil {
+		return err
+	}
+	return runtime.DefaultUnstructuredConverter.FromUnstructured(stored.Object, o)
 }
 
 // Delete deletes objects as an administrator. Owners end theirs first.
