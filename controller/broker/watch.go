@@ -1,8 +1,8 @@
 package broker
 
 import (
+	"cmp"
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -13,12 +13,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
-	"github.com/clusterset-dns/clusterset/api/logging"
 	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/controller/merge"
 )
@@ -68,55 +66,32 @@ func (b *Broker) review(ctx context.Context) {
 
 // listen adds a handler to every informer.
 func (b *Broker) listen() {
-	handle(b.cfg.Barrier, b.Members.namespaces, b.namespaceChanged)
-	handle(b.cfg.Barrier, b.Members.members, b.memberChanged)
-	handle(b.cfg.Barrier, b.records, b.recordChanged)
-	handle(b.cfg.Barrier, b.slices, b.sliceChanged)
-	handle(b.cfg.Barrier, b.inventories, func(_, is **v1alpha1.Inventory, initial bool) {
-		if is != nil {
-			b.inventoryChanged(*is, initial)
+	handle(b, b.Members.namespaces, b.namespaceChanged)
+	handle(b, b.Members.members, b.memberChanged)
+	handle(b, b.records, b.recordChanged)
+	handle(b, b.slices, b.sliceChanged)
+	handle(b, b.inventories, func(_, i *v1alpha1.Inventory, initial bool) {
+		if i != nil {
+			b.inventoryChanged(i, initial)
 		}
 	})
-	handle(b.cfg.Barrier, b.leases, b.leaseChanged)
+	handle(b, b.leases, b.leaseChanged)
 }
 
-// handle calls handler with the old and the new object, one of which may be nil. A panic costs the notification of one
-// object.
-func handle[T metav1.Object](
-	barrier *logging.Barrier, informer cache.SharedIndexInformer, handler func(before, after *T, initial bool),
+// handle is [apiserver.Handle] for an informer that does not run yet.
+func handle[T apiserver.Pointer](
+	b *Broker, informer cache.SharedIndexInformer, changed func(before, after T, initial bool),
 ) {
-	changed := func(before, after *T, initial bool) {
-		name := func() string { return cache.MetaObjectToName(latest(before, after)).String() }
-		barrier.Do(fmt.Sprintf("%T", *new(T)), name, func() { handler(before, after, initial) })
-	}
-	_, err := informer.AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
-		AddFunc: func(obj any, initial bool) {
-			current := obj.(T)
-			changed(nil, &current, initial)
-		},
-		UpdateFunc: func(from, to any) {
-			previous, current := from.(T), to.(T)
-			changed(&previous, &current, false)
-		},
-		DeleteFunc: func(obj any) {
-			if unknown, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-				obj = unknown.Obj
-			}
-			if previous, ok := obj.(T); ok {
-				changed(&previous, nil, false)
-			}
-		},
-	})
-	if err != nil {
+	if _, err := apiserver.Handle(b.cfg.Barrier, informer, changed); err != nil {
 		panic("broker: an informer that did not run rejected a handler: " + err.Error())
 	}
 }
 
 // namespaceChanged ignores namespaces without Member, since their records are not accepted; marks of removed members
 // count.
-func (b *Broker) namespaceChanged(before, after **corev1.Namespace, initial bool) {
-	ns := latest(before, after)
-	marked := after != nil && isMarked(*after)
+func (b *Broker) namespaceChanged(before, after *corev1.Namespace, initial bool) {
+	ns := cmp.Or(after, before)
+	marked := after != nil && isMarked(after)
 	if marked {
 		b.newest.forget(ns.Name)
 	}
@@ -124,9 +99,9 @@ func (b *Broker) namespaceChanged(before, after **corev1.Namespace, initial bool
 		b.Members.memory.seeNamespace(ns)
 	}
 	if before != nil && after != nil &&
-		(*before).Labels[broker.LabelClusterID] == (*after).Labels[broker.LabelClusterID] &&
-		identify(*before) == identify(*after) &&
-		isMarked(*before) == marked {
+		before.Labels[broker.LabelClusterID] == after.Labels[broker.LabelClusterID] &&
+		identify(before) == identify(after) &&
+		isMarked(before) == marked {
 		return
 	}
 	marked = marked && !initial
@@ -136,29 +111,29 @@ func (b *Broker) namespaceChanged(before, after **corev1.Namespace, initial bool
 }
 
 // memberChanged ignores a new status, but for the properties by which clusters are selected.
-func (b *Broker) memberChanged(before, after **v1alpha1.Member, _ bool) {
+func (b *Broker) memberChanged(before, after *v1alpha1.Member, _ bool) {
 	if after != nil {
-		b.Members.memory.seeMember(*after)
+		b.Members.memory.seeMember(after)
 	} else {
-		b.Members.validity.Delete((*before).Name)
+		b.Members.validity.Delete(before.Name)
 	}
-	same := before != nil && after != nil && (*before).UID == (*after).UID &&
-		reflect.DeepEqual((*before).Spec, (*after).Spec)
-	if same && slices.Equal((*before).Status.Properties, (*after).Status.Properties) {
+	same := before != nil && after != nil && before.UID == after.UID &&
+		reflect.DeepEqual(before.Spec, after.Spec)
+	if same && slices.Equal(before.Status.Properties, after.Status.Properties) {
 		return
 	}
 	if before != nil {
-		b.Heartbeats.recordLoss((*before).Spec.Namespace, false)
+		b.Heartbeats.recordLoss(before.Spec.Namespace, false)
 	}
 	if after != nil {
-		_, rejected := (*after).Status.ValidProperties()
+		_, rejected := after.Status.ValidProperties()
 		for _, err := range rejected {
-			b.handlers.Rejected(merge.Rejection{Cluster: (*after).Name, Object: "Member", Reason: merge.BadProperty,
+			b.handlers.Rejected(merge.Rejection{Cluster: after.Name, Object: "Member", Reason: merge.BadProperty,
 				Detail: err.Error()})
 		}
 	}
 	if same {
-		b.handlers.PropertiesChanged((*after).Name)
+		b.handlers.PropertiesChanged(after.Name)
 		return
 	}
 	b.membersChanged()
@@ -169,15 +144,15 @@ func (b *Broker) membersChanged() {
 	b.handlers.MembersChanged()
 }
 
-func (b *Broker) recordChanged(before, after **v1alpha1.ExportedService, initial bool) {
-	r := latest(before, after)
+func (b *Broker) recordChanged(before, after *v1alpha1.ExportedService, initial bool) {
+	r := cmp.Or(after, before)
 	if after == nil {
 		b.report(r, kindRecord, nil)
 	}
 	switch svc, ok := ServiceOf(r.Name); {
 	case same(before, after):
 	case ok:
-		altered := r.Namespace != b.cfg.Namespace && before != nil && after != nil && mayWait(*before, *after)
+		altered := r.Namespace != b.cfg.Namespace && before != nil && after != nil && mayWait(before, after)
 		b.handlers.Changed(Change{Service: svc, Member: r.Namespace, Initial: initial, Altered: altered})
 	case after != nil && b.Synced():
 		b.acceptRecord(r)
@@ -192,25 +167,25 @@ func mayWait(before, after *v1alpha1.ExportedService) bool {
 	return equality.Semantic.DeepEqual(a.ToClusters, b.ToClusters) && !equality.Semantic.DeepEqual(a, b)
 }
 
-func (b *Broker) sliceChanged(before, after **discoveryv1.EndpointSlice, initial bool) {
+func (b *Broker) sliceChanged(before, after *discoveryv1.EndpointSlice, initial bool) {
 	if after == nil {
-		b.report(*before, kindSlice, nil)
+		b.report(before, kindSlice, nil)
 	}
 	if same(before, after) {
 		return
 	}
-	lost := latest(before, after).Namespace != b.cfg.Namespace && broker.LosesLastReady(valueOf(before), valueOf(after))
-	for _, s := range []**discoveryv1.EndpointSlice{before, after} {
+	lost := cmp.Or(after, before).Namespace != b.cfg.Namespace && broker.LosesLastReady(before, after)
+	for _, s := range []*discoveryv1.EndpointSlice{before, after} {
 		if s == nil {
 			continue
 		}
-		if record, _ := sliceService(*s); len(record) > 0 && b.counts((*s).Namespace, record[0]) {
+		if record, _ := sliceService(s); len(record) > 0 && b.counts(s.Namespace, record[0]) {
 			svc, _ := ServiceOf(record[0])
-			b.handlers.Changed(Change{Service: svc, Member: (*s).Namespace, Initial: initial, Urgent: lost})
+			b.handlers.Changed(Change{Service: svc, Member: s.Namespace, Initial: initial, Urgent: lost})
 		}
 	}
 	if after != nil && b.Synced() {
-		b.acceptSlice(*after)
+		b.acceptSlice(after)
 	}
 }
 
@@ -236,8 +211,8 @@ func (b *Broker) reportUndecodables() {
 	}
 }
 
-func (b *Broker) leaseChanged(before, after **coordinationv1.Lease, _ bool) {
-	l := latest(before, after)
+func (b *Broker) leaseChanged(before, after *coordinationv1.Lease, _ bool) {
+	l := cmp.Or(after, before)
 	if l.Name != broker.HeartbeatName {
 		return
 	}
@@ -252,23 +227,9 @@ func (b *Broker) leaseChanged(before, after **coordinationv1.Lease, _ bool) {
 	b.Heartbeats.observe(l, own)
 }
 
-func latest[T any](before, after *T) T {
-	if after != nil {
-		return *after
-	}
-	return *before
-}
-
-// valueOf returns the object, or nil.
-func valueOf[T any](o **T) *T {
-	if o == nil {
-		return nil
-	}
-	return *o
-}
-
 // same reports whether an informer repeats an unchanged object, as it does after a list.
-func same[T metav1.Object](before, after *T) bool {
-	return before != nil && after != nil && (*before).GetUID() == (*after).GetUID() &&
-		(*before).GetResourceVersion() == (*after).GetResourceVersion()
+func same[T apiserver.Pointer](before, after T) bool {
+	var none T
+	return before != none && after != none && before.GetUID() == after.GetUID() &&
+		before.GetResourceVersion() == after.GetResourceVersion()
 }

@@ -138,7 +138,8 @@ func New(cfg Config) (*Cluster, error) {
 	c.namespaces = follow(c, &corev1.Namespace{}, nil)
 	c.services = follow(c, &corev1.Service{}, nil)
 	c.exports = follow(c, &mcsv1beta1.ServiceExport{}, nil)
-	if _, err := c.kindOf(&mcsv1beta1.ServiceExport{}).informer.AddEventHandler(c.former.handler()); err != nil {
+	exports := c.kindOf(&mcsv1beta1.ServiceExport{}).informer
+	if _, err := apiserver.Handle(c.barrier, exports, c.former.changed); err != nil {
 		return nil, fmt.Errorf("member: handler of ServiceExport: %w", err)
 	}
 	c.imports = follow(c, &mcsv1beta1.ServiceImport{}, cache.Indexers{indexDerived: index(derivedKeys),
@@ -146,7 +147,8 @@ func New(cfg Config) (*Cluster, error) {
 	c.slices = follow(c, &discoveryv1.EndpointSlice{},
 		cache.Indexers{indexSource: index(sourceKeys), indexImported: index(importedKeys)})
 	c.properties = follow(c, &aboutv1beta1.ClusterProperty{}, nil)
-	if _, err := c.kindOf(&aboutv1beta1.ClusterProperty{}).informer.AddEventHandler(c.keptProps.handler()); err != nil {
+	properties := c.kindOf(&aboutv1beta1.ClusterProperty{}).informer
+	if _, err := apiserver.Handle(c.barrier, properties, c.keptProps.seen); err != nil {
 		return nil, fmt.Errorf("member: handler of ClusterProperty: %w", err)
 	}
 	if cfg.Kinds.ServiceCIDRs {

@@ -56,19 +56,12 @@ func newKeptExports(log logging.Logger) *keptExports {
 	}
 }
 
-// handler returns what an informer calls, one event after the other.
-func (k *keptExports) handler() cache.ResourceEventHandler {
-	return cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(o any) { k.put(o.(*mcsv1beta1.ServiceExport)) },
-		UpdateFunc: func(_, o any) { k.put(o.(*mcsv1beta1.ServiceExport)) },
-		DeleteFunc: func(o any) {
-			if last, ok := o.(cache.DeletedFinalStateUnknown); ok {
-				o = last.Obj
-			}
-			if exp, ok := o.(*mcsv1beta1.ServiceExport); ok {
-				k.deleted(exp)
-			}
-		},
+// changed handles an event of the informer, one after the other.
+func (k *keptExports) changed(before, after *mcsv1beta1.ServiceExport, _ bool) {
+	if after == nil {
+		k.deleted(before)
+	} else {
+		k.put(after)
 	}
 }
 

@@ -11,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/cache"
 	mcscrd "sigs.k8s.io/mcs-api/config/crd"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 	"sigs.k8s.io/yaml"
@@ -58,14 +57,13 @@ func TestKeptExports(t *testing.T) {
 		k := newKeptExports(&log)
 		var ended []types.NamespacedName
 		k.handle(func(services []types.NamespacedName) { ended = append(ended, services...) })
-		informer := k.handler()
 		for i := range many + 1 {
-			informer.OnAdd(export(i), false)
+			k.put(export(i))
 		}
 		for i := range many + 1 {
-			informer.OnDelete(cache.DeletedFinalStateUnknown{Key: KeyOf(export(i)).String(), Obj: export(i)})
+			k.deleted(export(i))
 		}
-		informer.OnAdd(export(many), false) // it is back before anything is decided
+		k.put(export(many)) // it is back before anything is decided
 		if got := len(k.keys()); got != many+1 || len(ended) > 0 {
 			t.Fatalf("%s: undecided: %d count, %v have ended; want all", tt.name, got, ended)
 		}
@@ -83,7 +81,7 @@ func TestKeptExports(t *testing.T) {
 			t.Errorf("%s, when the CRD is there: %d count, want all %t", tt.name, len(k.keys()), tt.kept)
 		}
 		// Deleting the Service ends a kept export. A new export is like any other.
-		informer.OnAdd(export(0), false)
+		k.put(export(0))
 		k.endKept(func(svc types.NamespacedName) bool { return svc.Name != "s01" })
 		if got := k.keys(); slices.Contains(got, types.NamespacedName{Namespace: "shop", Name: "s01"}) ||
 			k.get("shop/s00") == nil {

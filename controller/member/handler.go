@@ -54,46 +54,26 @@ func (c *Cluster) Handle(ctx context.Context, notify func(Affected)) error {
 }
 
 func (c *Cluster) handle(f followed, notify func(Affected)) (cache.ResourceEventHandlerRegistration, error) {
-	handle := func(initial, lost bool, objects []apiserver.Object) {
-		var a Affected
-		for _, o := range objects {
-			c.affected(&a, o)
+	return apiserver.Handle(c.barrier, f.informer, func(before, after apiserver.Object, initial bool) {
+		if before != nil && after != nil && before.GetResourceVersion() == after.GetResourceVersion() {
+			return
 		}
-		a.Initial, a.Lost = initial, lost
+		a := Affected{Initial: initial, Lost: losesEndpoints(before, after)}
+		c.affected(&a, before)
+		c.affected(&a, after)
 		notify(a)
-	}
-	changed := func(initial, lost bool, objects ...apiserver.Object) {
-		name := func() string { return cache.MetaObjectToName(objects[0]).String() }
-		c.barrier.Do(fmt.Sprintf("%T", objects[0]), name, func() { handle(initial, lost, objects) })
-	}
-	return f.informer.AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
-		AddFunc: func(o any, initial bool) { changed(initial, false, o.(apiserver.Object)) },
-		UpdateFunc: func(before, after any) {
-			previous, current := before.(apiserver.Object), after.(apiserver.Object)
-			if previous.GetResourceVersion() != current.GetResourceVersion() {
-				changed(false, losesEndpoints(previous, current), previous, current)
-			}
-		},
-		DeleteFunc: func(o any) {
-			if last, ok := o.(cache.DeletedFinalStateUnknown); ok {
-				o = last.Obj
-			}
-			if previous, ok := o.(apiserver.Object); ok {
-				changed(false, losesEndpoints(previous, nil), previous)
-			}
-		},
 	})
 }
 
-// losesEndpoints reports whether was is a slice of a Service of this cluster, not one that is imported, and loses its
-// last ready endpoint. is is nil if it is gone.
+// losesEndpoints reports whether previous is a slice of a Service of this cluster, not one that is imported, and loses
+// its last ready endpoint. current is nil if it is gone.
 func losesEndpoints(previous, current apiserver.Object) bool {
 	before, slice := previous.(*discoveryv1.EndpointSlice)
 	after, _ := current.(*discoveryv1.EndpointSlice)
 	return slice && len(sourceKeys(before)) > 0 && apibroker.LosesLastReady(before, after)
 }
 
-// affected adds the services that depend on o to a.
+// affected adds the services that depend on o, which may be nil, to a.
 func (c *Cluster) affected(a *Affected, o apiserver.Object) {
 	switch o := o.(type) {
 	case *corev1.Namespace:

@@ -4,8 +4,6 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/client-go/tools/cache"
-
 	"github.com/clusterset-dns/clusterset/api/about"
 	aboutv1beta1 "github.com/clusterset-dns/clusterset/api/about/v1beta1"
 )
@@ -39,19 +37,12 @@ func newKeptProperties() *keptProperties {
 		changed: func() {}}
 }
 
-// handler returns what an informer calls, one event after the other.
-func (k *keptProperties) handler() cache.ResourceEventHandler {
-	return cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(o any) { k.put(o.(*aboutv1beta1.ClusterProperty)) },
-		UpdateFunc: func(_, o any) { k.put(o.(*aboutv1beta1.ClusterProperty)) },
-		DeleteFunc: func(o any) {
-			if last, ok := o.(cache.DeletedFinalStateUnknown); ok {
-				o = last.Obj
-			}
-			if before, ok := o.(*aboutv1beta1.ClusterProperty); ok {
-				k.end(before.GetName(), time.Now())
-			}
-		},
+// seen handles an event of the informer, one after the other.
+func (k *keptProperties) seen(before, after *aboutv1beta1.ClusterProperty, _ bool) {
+	if after == nil {
+		k.end(before.Name, time.Now())
+	} else {
+		k.put(after)
 	}
 }
 
