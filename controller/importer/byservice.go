@@ -7,29 +7,35 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// A byService holds a list for each service that has one. The zero value is empty. Several goroutines may call the
-// methods.
-type byService[T any] struct {
+// A byService holds a value for some services. The zero value is empty. Several goroutines may call the methods.
+type byService[V any] struct {
 	mu sync.Mutex
-	of map[types.NamespacedName][]T
+	of map[types.NamespacedName]V
 }
 
-// set replaces the list of a service.
-func (b *byService[T]) set(svc types.NamespacedName, list []T) {
+// set replaces the value of a service, or with has false drops it.
+func (b *byService[V]) set(svc types.NamespacedName, v V, has bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
-	case len(list) == 0:
+	case !has:
 		delete(b.of, svc)
 		return
 	case b.of == nil:
-		b.of = make(map[types.NamespacedName][]T)
+		b.of = make(map[types.NamespacedName]V)
 	}
-	b.of[svc] = list
+	b.of[svc] = v
 }
 
-// all returns the lists by service. The caller may change the map.
-func (b *byService[T]) all() map[types.NamespacedName][]T {
+// get returns the value of a service, zero if it has none.
+func (b *byService[V]) get(svc types.NamespacedName) V {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.of[svc]
+}
+
+// all returns the values by service. The caller may change the map.
+func (b *byService[V]) all() map[types.NamespacedName]V {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return maps.Clone(b.of)

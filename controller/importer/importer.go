@@ -92,10 +92,10 @@ type Importer struct {
 	planner   planner
 	creates   *namespaces
 	writers   writerConfig
-	conflicts byService[merge.Conflict]
+	conflicts byService[[]merge.Conflict]
 	unserved  unserved
-	kept      byService[string] // the clusters with objects that stay imported although the broker lacks them
-	webhooks  byService[string] // the admission webhook that could not be called for the last write
+	kept      byService[[]string] // the clusters with objects that stay imported although the broker lacks them
+	webhooks  byService[string]   // the admission webhook that could not be called for the last write
 }
 
 // New returns an Importer.
@@ -115,7 +115,7 @@ func New(cfg Config) *Importer {
 				Retry: cfg.Retry, Observes: cfg.ImportObserves,
 			}),
 			rejections: cfg.Rejections, foreign: &logging.OnChangeOf[types.NamespacedName, string]{}, log: cfg.Log,
-			lacks: cfg.ImportLacks, choices: newChoices(cfg.FailbackDelay), retry: cfg.Retry,
+			lacks: cfg.ImportLacks, choices: &choices{hold: cfg.FailbackDelay}, retry: cfg.Retry,
 		},
 	}
 	i.creates = &namespaces{
@@ -130,7 +130,7 @@ func New(cfg Config) *Importer {
 func (i *Importer) Conflicts() map[types.NamespacedName][]merge.Conflict { return i.conflicts.all() }
 
 // Selections returns which clusters the traffic of services goes to that prefer some, sorted.
-func (i *Importer) Selections() []Selection { return i.writers.choices.all() }
+func (i *Importer) Selections() []Selection { return i.writers.choices.selections() }
 
 // Reconcile makes this cluster have what the export records of a service come to, which may be nothing, and writes the
 // conflicts between them to the condition Conflict of our own ServiceExport.
@@ -140,11 +140,8 @@ func (i *Importer) Selections() []Selection { return i.writers.choices.all() }
 // import and one for the derived Service.
 func (i *Importer) Reconcile(ctx context.Context, svc types.NamespacedName) error {
 	err := i.reconcile(ctx, svc, i.cfg.Membership.Status())
-	var failed []string
-	if name := member.Webhook(err); name != "" {
-		failed = append(failed, name)
-	}
-	i.webhooks.set(svc, failed)
+	name := member.Webhook(err)
+	i.webhooks.set(svc, name, name != "")
 	return err
 }
 
@@ -193,13 +190,13 @@ func (i *Importer) follow(ctx context.Context, in inputs) error {
 	}
 	i.retryBehind(in)
 	unknown, freezes := unknownIn(in.shares)
-	i.kept.set(svc, unknown)
+	i.kept.set(svc, unknown, len(unknown) > 0)
 	if freezes || len(lagging) > 0 {
 		i.planner.limits.keep(svc, before)
 		return i.refreshOthers(ctx, in, p, lagging)
 	}
 	i.cfg.Metrics.SetService(svc, reasonsOf(p.conflicts), len(p.exporters))
-	i.conflicts.set(svc, p.conflicts)
+	i.conflicts.set(svc, p.conflicts, len(p.conflicts) > 0)
 	return errors.Join(newWriter(i.writers, svc).write(ctx, p), i.reportConflicts(ctx, in.own, p.conflicts),
 		i.creates.ensure(ctx, svc, p.exporters))
 }
@@ -251,8 +248,8 @@ func (i *Importer) synced() bool {
 func (i *Importer) withdraw(ctx context.Context, svc types.NamespacedName) error {
 	i.planner.limits.release(svc, func(string) bool { return true })
 	i.cfg.Metrics.SetService(svc, nil, 0)
-	i.conflicts.set(svc, nil)
-	i.kept.set(svc, nil)
+	i.conflicts.set(svc, nil, false)
+	i.kept.set(svc, nil, false)
 	return errors.Join(newWriter(i.writers, svc).write(ctx, plan{}),
 		i.reportConflicts(ctx, ownExport{exp: i.cfg.Member.Export(svc)}, nil))
 }

@@ -193,12 +193,12 @@ func TestRejectionsNameCodes(t *testing.T) {
 
 // The freeze names the imports that wait for a webhook, up to a number: clusterset explain looks for its service there.
 func TestWaitingText(t *testing.T) {
-	webhooks := make(map[types.NamespacedName][]string)
+	webhooks := make(map[types.NamespacedName]string)
 	if got := waitingText(webhooks); got != "" {
 		t.Errorf("without any: %q, want nothing", got)
 	}
 	for n := range maxNamedImports + 2 {
-		webhooks[types.NamespacedName{Namespace: "shop", Name: fmt.Sprintf("s%02d", n)}] = []string{"away.example.org"}
+		webhooks[types.NamespacedName{Namespace: "shop", Name: fmt.Sprintf("s%02d", n)}] = "away.example.org"
 	}
 	got := waitingText(webhooks)
 	if want := "webhook away.example.org, which"; !strings.Contains(got, want) || !strings.Contains(got, ": shop/s00, shop/s01, ") ||

@@ -66,13 +66,13 @@ const maxNamedImports = 5
 
 // waitingText names the admission webhooks that could not be called, by import, and the imports: "" without any.
 // clusterset explain looks for its service among these.
-func waitingText(webhooks map[types.NamespacedName][]string) string {
+func waitingText(webhooks map[types.NamespacedName]string) string {
 	if len(webhooks) == 0 {
 		return ""
 	}
 	var names, imports []string
-	for svc, of := range webhooks {
-		names, imports = append(names, of...), append(imports, svc.String())
+	for svc, name := range webhooks {
+		names, imports = append(names, name), append(imports, svc.String())
 	}
 	slices.Sort(names)
 	slices.Sort(imports)

@@ -3,10 +3,8 @@ package importer
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -81,9 +79,7 @@ func (p preferences) consumer(imp *mcsv1beta1.ServiceImport, s *corev1.Service) 
 // another service.
 type choices struct {
 	hold time.Duration // how long an earlier rank must have had an endpoint before it is used again
-
-	mu        sync.Mutex
-	byService map[types.NamespacedName]choice
+	byService[choice]
 }
 
 // A choice is what one service uses. It never changes.
@@ -123,13 +119,10 @@ type Selection struct {
 	Selectors string
 }
 
-// all returns the selections, sorted.
-func (cs *choices) all() []Selection {
-	cs.mu.Lock()
-	set := maps.Clone(cs.byService)
-	cs.mu.Unlock()
+// selections returns the selections, sorted.
+func (cs *choices) selections() []Selection {
 	var all []Selection
-	for svc, c := range set {
+	for svc, c := range cs.all() {
 		for key, p := range c.ports {
 			name := "all"
 			if key != (desired.Port{}) {
@@ -142,27 +135,6 @@ func (cs *choices) all() []Selection {
 		return cmp.Or(cmp.Compare(a.Service.String(), b.Service.String()), cmp.Compare(a.Port, b.Port))
 	})
 	return all
-}
-
-func newChoices(hold time.Duration) *choices {
-	return &choices{hold: hold, byService: make(map[types.NamespacedName]choice)}
-}
-
-func (cs *choices) get(svc types.NamespacedName) choice {
-	cs.mu.Lock()
-	defer cs.mu.Unlock()
-	return cs.byService[svc]
-}
-
-// set remembers c; the zero value forgets the service.
-func (cs *choices) set(svc types.NamespacedName, c choice) {
-	cs.mu.Lock()
-	defer cs.mu.Unlock()
-	if c.ports == nil {
-		delete(cs.byService, svc)
-		return
-	}
-	cs.byService[svc] = c
 }
 
 // choose decides which clusters are in use, for proxies port by port. It hides the rest in desired: slices without a
@@ -196,7 +168,7 @@ func (cs *choices) choose(svc types.NamespacedName, p preferences, c consumer, w
 		used[key] = ranks.Clusters(f.Rank())
 		next.ports[key] = portChoice{f, len(ranks), used[key], last.sinceOf(used[key], at)}
 	}
-	cs.set(svc, next)
+	cs.set(svc, next, true)
 	for _, e := range wanted {
 		if clusters, whole := used[desired.Port{}]; whole {
 			hideWhole(e, clusters)

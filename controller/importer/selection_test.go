@@ -468,7 +468,7 @@ func TestChoosePorts(t *testing.T) {
 		{"west alone", []*discoveryv1.EndpointSlice{of("west", true, "a")}, "west[a]"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			newChoices(time.Hour).choose(svc, prefers, proxies, tt.desired, desired.Objects{})
+			(&choices{hold: time.Hour}).choose(svc, prefers, proxies, tt.desired, desired.Objects{})
 			var got string
 			for _, e := range tt.desired {
 				got += " " + e.Labels[mcsv1beta1.LabelSourceCluster]
@@ -492,7 +492,7 @@ func TestChoosePorts(t *testing.T) {
 // others are replaced, and decide on the selection together. A slice with hidden ports must not look as if it had lost
 // them: its hold would begin anew.
 func TestReplaceSlicesKeepsHold(t *testing.T) {
-	cfg := writerConfig{choices: newChoices(time.Hour), retry: func(types.NamespacedName, time.Duration) {}}
+	cfg := writerConfig{choices: &choices{hold: time.Hour}, retry: func(types.NamespacedName, time.Duration) {}}
 	objects := desired.Objects{
 		Import:  &mcsv1beta1.ServiceImport{Spec: mcsv1beta1.ServiceImportSpec{IPs: []string{"10.96.0.1"}}},
 		Service: &corev1.Service{},
@@ -555,7 +555,7 @@ func TestChooseForDNS(t *testing.T) {
 		{"nothing is ready", []*discoveryv1.EndpointSlice{of("east", v4, false), of("west", v4, false)},
 			[]string{"east", "west"}},
 	} {
-		newChoices(time.Hour).choose(db, prefers, dns, tt.desired, desired.Objects{})
+		(&choices{hold: time.Hour}).choose(db, prefers, dns, tt.desired, desired.Objects{})
 		if got := clustersOf(tt.desired, func(e *discoveryv1.EndpointSlice) bool {
 			return !desired.IsHidden(e)
 		}); !slices.Equal(got, tt.shown) {

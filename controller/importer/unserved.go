@@ -2,7 +2,6 @@ package importer
 
 import (
 	"slices"
-	"sync"
 	"time"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -50,29 +49,18 @@ func servesNoPort(ports []v1alpha1.ServicePort, all []*discoveryv1.EndpointSlice
 	return filled && len(ports) > 0
 }
 
-// unserved are the services with clusters that lack ports (docs/spec/controller.md 4.3), and since when. The zero value
-// is empty. Several goroutines may call its method.
-type unserved struct {
-	mu    sync.Mutex
-	since map[types.NamespacedName]time.Time
-}
+// unserved are the services with clusters that lack ports (docs/spec/controller.md 4.3), and since when.
+type unserved struct{ byService[time.Time] }
 
 // wait returns how much longer to wait for the slices of a service, 0 or less if they lack no ports, or did so for
-// [portsGrace].
+// [portsGrace]. One goroutine at a time asks for a service.
 func (u *unserved) wait(svc types.NamespacedName, lacking bool, now time.Time) time.Duration {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if !lacking {
-		delete(u.since, svc)
-		return 0
-	}
-	since, known := u.since[svc]
-	if !known {
-		if u.since == nil {
-			u.since = make(map[types.NamespacedName]time.Time)
-		}
+	since := u.get(svc)
+	if since.IsZero() {
 		since = now
-		u.since[svc] = now
+	}
+	if u.set(svc, since, lacking); !lacking {
+		return 0
 	}
 	return since.Add(portsGrace).Sub(now)
 }

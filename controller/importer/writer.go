@@ -58,7 +58,7 @@ func newWriter(cfg writerConfig, svc types.NamespacedName) *writer {
 func (w *writer) write(ctx context.Context, p plan) error {
 	if p.result.Import == nil {
 		defer w.cfg.writes.Forget(w.svc)
-		defer w.cfg.choices.set(w.svc, choice{})
+		defer w.cfg.choices.set(w.svc, choice{}, false)
 	}
 	for range maxRounds {
 		wrote, err := w.written.Apply(ctx, w.compare(p))
@@ -151,7 +151,7 @@ func (w *writer) report(rejected []merge.Rejection) {
 // choose hides the unused desired slices.
 func (w *writer) choose(prefers preferences, c consumer, wanted []*discoveryv1.EndpointSlice) {
 	if c == nothing {
-		w.cfg.choices.set(w.svc, choice{})
+		w.cfg.choices.set(w.svc, choice{}, false)
 		w.written.Show(nil)
 		w.wait = 0
 		return
