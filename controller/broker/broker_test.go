@@ -778,7 +778,7 @@ func testVIPs(t *testing.T, a admin) {
 	await := func(want string) {
 		t.Helper()
 		until.True(t, want, func() bool {
-			_, o := l.MergeView(shared, merge.Options{VIP: merge.CIDR})
+			_, o := l.View(shared, merge.Options{VIP: merge.CIDR})
 			var got []string
 			for _, c := range o.VIPs.Claims {
 				got = append(got, fmt.Sprint(c.Cluster, " ", c.IP, " since ", c.Since.UnixMicro(), ", exports ",

@@ -49,11 +49,6 @@ func (x *Exports) Slices(svc types.NamespacedName, cluster string) []*discoveryv
 	if m == nil {
 		return nil
 	}
-	return x.slicesOf(svc, m)
-}
-
-// slicesOf is [Exports.Slices] for a member that is known.
-func (x *Exports) slicesOf(svc types.NamespacedName, m *v1alpha1.Member) []*discoveryv1.EndpointSlice {
 	var found []*discoveryv1.EndpointSlice
 	for _, s := range indexed[*discoveryv1.EndpointSlice](x.slices, byOwner, m.Spec.Namespace+"/"+recordOf(svc)) {
 		if id, ok := x.acceptSlice(s); ok && id == m.Name {
@@ -142,24 +137,18 @@ type View struct {
 	Slices  map[string][]*discoveryv1.EndpointSlice // of these, as Broker.Slices returns them
 }
 
-// View returns what the broker has of a service now.
-func (x *Exports) View(svc types.NamespacedName) View {
+// View returns what the broker has of a service now, and the options to merge it by: o, and with "vip cidr" the claims
+// to clusterset IPs.
+func (x *Exports) View(svc types.NamespacedName, o merge.Options) (View, merge.Options) {
 	v := View{
 		Records: x.Records(svc),
 		Members: make(map[string]*v1alpha1.Member), Slices: make(map[string][]*discoveryv1.EndpointSlice),
 	}
 	for _, r := range v.Records {
 		if m := x.members.Get(r.Cluster); m != nil {
-			v.Members[r.Cluster], v.Slices[r.Cluster] = m, x.slicesOf(svc, m)
+			v.Members[r.Cluster], v.Slices[r.Cluster] = m, x.Slices(svc, r.Cluster)
 		}
 	}
-	return v
-}
-
-// MergeView is [Exports.View] with the options to merge the service by: o, and with "vip cidr" the claims to clusterset
-// IPs.
-func (x *Exports) MergeView(svc types.NamespacedName, o merge.Options) (View, merge.Options) {
-	v := x.View(svc)
 	if o.VIP == merge.CIDR {
 		o.VIPs = x.vips(svc, o.VIPNetworks, v.Records)
 	}

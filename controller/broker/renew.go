@@ -76,25 +76,16 @@ func (h *Heartbeats) Last(ctx context.Context) (last StoredHeartbeat, err error)
 
 // Liveness returns the known heartbeats of all members, sorted by id, for package liveness.
 func (h *Heartbeats) Liveness() []liveness.Member {
-	all := h.renewals()
-	members := make([]liveness.Member, 0, len(all))
-	for id, r := range all {
-		members = append(members, liveness.Member{Cluster: id, Seen: r.at, Heartbeat: r.Heartbeat, TTL: r.ttl})
+	stored := h.members.stored()
+	members := make([]liveness.Member, len(stored))
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for i, m := range stored {
+		r := h.seen[m.Spec.Namespace]
+		members[i] = liveness.Member{Cluster: m.Name, Seen: r.at, Heartbeat: r.Heartbeat, TTL: r.ttl}
 	}
 	slices.SortFunc(members, func(a, b liveness.Member) int { return cmp.Compare(a.Cluster, b.Cluster) })
 	return members
-}
-
-// renewals returns the last renewal of every member, by id.
-func (h *Heartbeats) renewals() map[string]renewal {
-	members := h.members.stored()
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	all := make(map[string]renewal, len(members))
-	for _, m := range members {
-		all[m.Name] = h.seen[m.Spec.Namespace]
-	}
-	return all
 }
 
 // Echo returns the send time, by the monotonic clock, of this process's newest heartbeat that the broker's watch

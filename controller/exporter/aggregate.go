@@ -94,7 +94,7 @@ func (a *aggregates) importOf(svc types.NamespacedName, own *v1alpha1.ExportedSe
 	if !a.enabled || own == nil {
 		return nil
 	}
-	present, o := a.broker.MergeView(svc, a.options)
+	present, o := a.broker.View(svc, a.options)
 	merged := merge.Merge(svc, a.broker.Replace(present.Records, own), o)
 	if merged.Oldest != a.clusterID {
 		return nil

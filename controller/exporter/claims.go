@@ -122,7 +122,7 @@ func (c *claims) decide(svc types.NamespacedName, record *v1alpha1.ExportedServi
 	}
 	o := c.options
 	o.VIP = merge.CIDR
-	view, o := c.broker.MergeView(svc, o)
+	view, o := c.broker.View(svc, o)
 	o.VIPs.Has = noted
 	o.VIPs.Removed = c.broker.Members.RemovedAmong(noted)
 	s := claimant{name: svc, record: record, vips: o.VIPs.AcceptedBy(c.member.Namespace(svc.Namespace)),

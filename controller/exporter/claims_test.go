@@ -249,7 +249,7 @@ func TestClaimsOfOthers(t *testing.T) {
 
 // vips returns what decides on the clusterset IPs of a service.
 func (a *exporting) vips(svc types.NamespacedName) merge.VIPs {
-	_, o := a.Broker.MergeView(svc, merge.Options{VIP: merge.CIDR})
+	_, o := a.Broker.View(svc, merge.Options{VIP: merge.CIDR})
 	return o.VIPs
 }
 

@@ -82,7 +82,7 @@ func (r reader) read(svc types.NamespacedName, own ownExport) inputs {
 		slices: r.member.ImportedSlices(svc), families: r.member.Families(), silent: r.expiry.Result(),
 	}
 	self := r.broker.Members.Get(r.clusterID)
-	in.broker, in.options = r.broker.MergeView(svc, r.options)
+	in.broker, in.options = r.broker.View(svc, r.options)
 	if in.options.VIP == merge.CIDR && member.IsOurs(in.imported) {
 		in.options.VIPs.Has = merge.AddressesOf(in.imported, r.options.VIPNetworks)
 	}

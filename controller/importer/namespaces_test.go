@@ -45,7 +45,7 @@ func TestCreatesNamespaces(t *testing.T) {
 	off := e.start(func(c *Config) { c.Merge.VIP = merge.NoVIP })
 	off.Await("records", func() bool {
 		return !slices.ContainsFunc([]string{"bank", "farm", "kube-x", "mill"},
-			func(ns string) bool { return len(off.Broker.View(in(ns)).Records) != 1 })
+			func(ns string) bool { return len(off.Broker.Records(in(ns))) != 1 })
 	})
 	reconcile := func(i importing, what, namespace string, want ...string) {
 		t.Helper()

@@ -124,7 +124,7 @@ func (p partner) claim(ips ...string) {
 
 // claims returns the claims for db.
 func (i importing) claims() []merge.Claim {
-	_, o := i.Broker.MergeView(db, merge.Options{VIP: merge.CIDR})
+	_, o := i.Broker.View(db, merge.Options{VIP: merge.CIDR})
 	return o.VIPs.Claims
 }
 
