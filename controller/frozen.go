@@ -90,11 +90,8 @@ func (f *frozenNote) inForce(now time.Time) (key, text string) {
 		if now.Sub(in.Since) < frozenDelay {
 			continue
 		}
-		key += in.Reason.String() + " " + string(in.Code) + "\n"
-		all = append(all, wellknown.Freeze{
-			Reason: in.Reason.String(), Code: string(in.Code), Detail: in.Detail, Suspends: in.Suspends,
-			Imports: in.StopsImports(), Since: in.Since,
-		})
+		key += in.Reason + " " + in.Code + "\n"
+		all = append(all, in)
 	}
 	return key, wellknown.FormatFreezes(all)
 }

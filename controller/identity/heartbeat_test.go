@@ -391,7 +391,7 @@ func TestHeartbeatOfCopy(t *testing.T) {
 		cloned = func() bool {
 			b.Membership.Review()
 			in := b.Freezes.InForce()
-			return len(in) == 1 && in[0].Code == reason.ClusterCloned && b.Freezes.Suspended(safety.Export) != ""
+			return len(in) == 1 && in[0].Code == string(reason.ClusterCloned) && b.Freezes.Suspended(safety.Export) != ""
 		}
 		return b, cloned, func() {
 			cancel()

@@ -370,7 +370,7 @@ func TestChangeOfModeBeforeTheVIP(t *testing.T) {
 		t.Errorf("Reconcile = %v, want a failure that passes", err)
 	}
 	routed.Review()
-	if all := i.Freezes.InForce(); len(all) != 1 || all[0].Reason != safety.Webhook ||
+	if all := i.Freezes.InForce(); len(all) != 1 || all[0].Reason != safety.Webhook.String() ||
 		!strings.Contains(all[0].Detail, "webhook away.example.org,") {
 		t.Errorf("%+v in force, want the webhook", all)
 	}

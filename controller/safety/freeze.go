@@ -16,6 +16,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset/api/logging"
 	"github.com/clusterset-dns/clusterset/api/reason"
+	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/controller/metrics"
 )
 
@@ -87,20 +88,8 @@ type Freezes struct {
 	changed func() // called without the lock after a reason came into force or cleared
 
 	mu      sync.Mutex
-	inForce [reasonCount]Freeze // zero for a reason that is not in force
+	inForce [reasonCount]wellknown.Freeze // zero for a reason that is not in force
 }
-
-// A Freeze is a reason in force.
-type Freeze struct {
-	Reason   Reason
-	Code     reason.Code
-	Detail   string // one phrase for people
-	Suspends string // in words
-	Since    time.Time
-}
-
-// StopsImports reports whether an import may lack something because of f.
-func (f Freeze) StopsImports() bool { return reasons[f.Reason].suspends&Import != 0 }
 
 // NewFreezes returns Freezes without a reason in force. changed is called each time that a reason which suspends an
 // operation comes into force or clears.
@@ -120,12 +109,13 @@ func (f *Freezes) SetFor(r Reason, code reason.Code, detail string) {
 	before, found := f.inForce[r].Detail != "", detail != ""
 	switch {
 	case !found:
-		f.inForce[r] = Freeze{}
+		f.inForce[r] = wellknown.Freeze{}
 	case !before:
-		f.inForce[r] = Freeze{Reason: r, Suspends: reasons[r].words, Since: time.Now()}
+		f.inForce[r] = wellknown.Freeze{Reason: r.String(), Suspends: reasons[r].words,
+			Imports: reasons[r].suspends&Import != 0, Since: time.Now()}
 		fallthrough
 	default:
-		f.inForce[r].Code, f.inForce[r].Detail = code, detail
+		f.inForce[r].Code, f.inForce[r].Detail = string(code), detail
 	}
 	f.mu.Unlock()
 	if before == found {
@@ -144,20 +134,24 @@ func (f *Freezes) SetFor(r Reason, code reason.Code, detail string) {
 
 // AnyInForce reports whether one of the given reasons is in force.
 func (f *Freezes) AnyInForce(given ...Reason) bool {
-	return slices.ContainsFunc(f.InForce(), func(freeze Freeze) bool { return slices.Contains(given, freeze.Reason) })
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.ContainsFunc(given, func(r Reason) bool { return f.inForce[r].Detail != "" })
 }
 
 // InForce returns the reasons in force, in their order.
-func (f *Freezes) InForce() []Freeze {
+func (f *Freezes) InForce() []wellknown.Freeze {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(f.inForce[:]), func(freeze Freeze) bool { return freeze.Detail == "" })
+	return slices.DeleteFunc(slices.Clone(f.inForce[:]), func(freeze wellknown.Freeze) bool { return freeze.Detail == "" })
 }
 
 // Suspended returns the detail of a reason in force that suspends an operation, "" if the operation may go on.
 func (f *Freezes) Suspended(op Operation) string {
-	for _, freeze := range f.InForce() {
-		if reasons[freeze.Reason].suspends&op != 0 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for r, freeze := range f.inForce {
+		if freeze.Detail != "" && reasons[r].suspends&op != 0 {
 			return freeze.Detail
 		}
 	}

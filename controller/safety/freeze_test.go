@@ -85,7 +85,7 @@ func TestFreezes(t *testing.T) {
 		f.Set(r, "first")
 		first := f.InForce()
 		f.Set(r, "second")
-		if in := f.InForce(); len(first) != 1 || len(in) != 1 || in[0].Reason != r || in[0].Suspends == "" ||
+		if in := f.InForce(); len(first) != 1 || len(in) != 1 || in[0].Reason != r.String() || in[0].Suspends == "" ||
 			in[0].Since.IsZero() || !in[0].Since.Equal(first[0].Since) ||
 			in[0].Detail != "second" {
 			t.Errorf("%s: in force %+v and then %+v: want the second detail, since the first one", r, first, in)
@@ -106,7 +106,7 @@ func TestFreezes(t *testing.T) {
 		}
 	}
 	f.SetFor(BrokerIdentity, reason.ClusterCloned, "two")
-	if in := f.InForce(); len(in) != 1 || in[0].Code != reason.ClusterCloned ||
+	if in := f.InForce(); len(in) != 1 || in[0].Code != string(reason.ClusterCloned) ||
 		log.count("frozen (broker_identity): two [cluster-cloned]") != 1 {
 		t.Errorf("in force %+v, logged %q: want the code of the cause", in, *log)
 	}

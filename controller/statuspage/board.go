@@ -78,7 +78,7 @@ func (b *Board) Status(q page.Query) page.Status {
 	s.Broker.CredentialExpires, s.Broker.CredentialEnds = p.Membership.Credential.Expiry(s.At)
 	s.DNS = p.dns()
 	for _, f := range p.Freezes.InForce() {
-		s.Frozen = append(s.Frozen, page.Freeze{Reason: f.Reason.String(), Code: string(f.Code), Detail: f.Detail,
+		s.Frozen = append(s.Frozen, page.Freeze{Reason: f.Reason, Code: f.Code, Detail: f.Detail,
 			Suspends: f.Suspends, Since: f.Since})
 	}
 	p.addServices(&s, q)
