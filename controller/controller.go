@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 
@@ -40,7 +41,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if err != nil {
 		return fmt.Errorf("controller: %w", err)
 	}
-	t := term{cfg: cfg, instance: instance, fence: e.Fence(), board: board, sent: &identity.Sent{}}
+	t := term{cfg: cfg, instance: instance, fence: e.Fence(), board: board, sent: new(atomic.Int64)}
 	g, ctx := errgroup.WithContext(ctx)
 	if cfg.StatusPage.IsValid() {
 		server := statuspage.New(cfg.StatusPage, board.Status, cfg.Log,

@@ -73,10 +73,10 @@ func (f *frozenNote) save(ctx context.Context, now time.Time) error {
 	if now.Sub(f.at) < frozenAgain {
 		return nil
 	}
-	if err := f.note.Save(ctx, text, wellknown.ManagerController); err != nil {
+	if err := f.note.Save(ctx, text); err != nil {
 		return err
 	}
-	if err := f.choice.Save(ctx, f.chosen, wellknown.ManagerController); err != nil {
+	if err := f.choice.Save(ctx, f.chosen); err != nil {
 		return err
 	}
 	f.at = now

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -74,7 +75,7 @@ type ownCluster struct {
 	kinds      member.Kinds
 	rejections *importer.Rejections
 	barrier    *logging.Barrier
-	sent       *identity.Sent
+	sent       *atomic.Int64
 }
 
 // ignored reports the rule of a Namespace that does not count.
@@ -122,7 +123,7 @@ func newParts(ctx context.Context, cfg Config, guarded guard, own ownCluster) (*
 	}
 	p.exporter = exporter.New(exporter.Config{
 		Member: m, Broker: b, Membership: p.membership, Freezes: freezes, Conditions: conditions, Metrics: cfg.Metrics,
-		Log: cfg.Log, TTL: p.ttl, Namespace: cfg.Namespace, Policy: cfg.policy(), Endpoints: cfg.Endpoints,
+		Log: cfg.Log, TTL: p.ttl, Policy: cfg.policy(), Endpoints: cfg.Endpoints,
 		Merge: cfg.mergeOptions(), Silent: func(cluster string) bool { return p.expiry.Result().Silent(cluster) },
 		LegacyConditions: cfg.LegacyConditions, Aggregates: cfg.AggregateView, RequeueNow: requeue.exportNow,
 		RequeueAll: requeue.exports.AddAll, Requeue: requeue.exportLater, Retry: requeue.exports.AddAfter,
@@ -130,7 +131,7 @@ func newParts(ctx context.Context, cfg Config, guarded guard, own ownCluster) (*
 	p.heartbeat = &identity.Heartbeat{
 		Membership: p.membership, Memory: memory, Broker: b, Renew: cfg.Renew, Pace: p.pace, Log: cfg.Log,
 		Resumed: p.exporter.Resumed, PublishAll: p.exporter.PublishAll,
-		Blind: p.blind, SayBlind: func(why string) { freezes.Set(safety.Blind, why) },
+		Blind: p.blind,
 	}
 	p.publication = &identity.Publication{
 		Membership: p.membership, Log: cfg.Log,

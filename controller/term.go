@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -12,7 +13,6 @@ import (
 
 	"github.com/clusterset-dns/clusterset/api/logging"
 	"github.com/clusterset-dns/clusterset/apiserver"
-	"github.com/clusterset-dns/clusterset/controller/identity"
 	"github.com/clusterset-dns/clusterset/controller/importer"
 	"github.com/clusterset-dns/clusterset/controller/lease"
 	"github.com/clusterset-dns/clusterset/controller/member"
@@ -29,7 +29,7 @@ type term struct {
 	instance string
 	fence    *lease.Fence
 	board    *statuspage.Board
-	sent     *identity.Sent // by this process, in all terms
+	sent     *atomic.Int64 // by this process, in all terms
 }
 
 // run acts until ctx ends.
@@ -73,10 +73,8 @@ func (t term) awaitKinds(ctx context.Context) (member.Kinds, bool) {
 			t.cfg.Log.Errorf("waiting: %v", err)
 			t.board.Say(nil, fmt.Sprintf("This instance leads, and waits: %v", err))
 		}
-		select {
-		case <-ctx.Done():
+		if apiserver.Sleep(ctx, kindsRetry) != nil {
 			return member.Kinds{}, false
-		case <-time.After(kindsRetry):
 		}
 	}
 }

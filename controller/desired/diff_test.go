@@ -21,8 +21,8 @@ func desiredOf(t *testing.T, records ...merge.Record) Objects {
 	o, rejected := ObjectsOf(merge.Merge(shop, records, merge.Options{}), ImportingCluster{
 		Sources:  []Source{sourceOf(source([]string{"http"}, "10.1.0.1"))},
 		Families: []corev1.IPFamily{v4, v6}, ClusterIPs: []string{"10.96.0.9"},
-		Conditions: []metav1.Condition{{Type: "Ready", Status: "True", Reason: "Ready"}},
 	})
+	o.Import.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: "True", Reason: "Ready"}}
 	if len(rejected) > 0 {
 		t.Fatal(rejected)
 	}

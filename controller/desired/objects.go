@@ -43,8 +43,6 @@ type ImportingCluster struct {
 	// Unrouted is whether the import has these, and keeps them under "vip cidr": the derived Service does not carry the
 	// clusterset IPs yet.
 	Unrouted bool
-	// Conditions are those of the import.
-	Conditions []metav1.Condition
 }
 
 // Local returns the cluster itself, "" if it does not export the service.
@@ -58,7 +56,7 @@ func (c ImportingCluster) Local() string {
 }
 
 // ObjectsOf returns what should be in the importing cluster, sharing no memory with r and c, and what of the sources is
-// rejected.
+// rejected. The import has no conditions.
 func ObjectsOf(r merge.Result, c ImportingCluster) (Objects, []merge.Rejection) {
 	if r.Import == nil {
 		return Objects{}, nil
@@ -84,7 +82,6 @@ func ObjectsOf(r merge.Result, c ImportingCluster) (Objects, []merge.Rejection) 
 	if len(o.Slices) > 0 {
 		o.Import.Status.EndpointSliceObjects = mcsv1beta1.EndpointSliceObjectsPresent
 	}
-	o.Import.Status.Conditions = slices.Clone(c.Conditions)
 	return o, rejected
 }
 

@@ -180,9 +180,6 @@ func (m *member) wanted() desired.Objects {
 			Declared: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")},
 		}},
 		Families: []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol},
-		Conditions: []metav1.Condition{{
-			Type: "Ready", Status: metav1.ConditionTrue, Reason: "Ready", LastTransitionTime: metav1.Now().Rfc3339Copy(),
-		}},
 	}
 	if m.existing.Service != nil {
 		c.ClusterIPs = m.existing.Service.Spec.ClusterIPs
@@ -191,6 +188,11 @@ func (m *member) wanted() desired.Objects {
 		merge.Options{}), c)
 	if len(rejected) > 0 {
 		m.Fatalf("rejected: %+v", rejected)
+	}
+	if o.Import != nil {
+		o.Import.Status.Conditions = []metav1.Condition{{
+			Type: "Ready", Status: metav1.ConditionTrue, Reason: "Ready", LastTransitionTime: metav1.Now().Rfc3339Copy(),
+		}}
 	}
 	if m.existing.Import == nil {
 		o.Service, o.Slices = nil, nil

@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
-	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/controller/broker"
 	"github.com/clusterset-dns/clusterset/controller/export"
 	"github.com/clusterset-dns/clusterset/controller/merge"
@@ -50,8 +49,7 @@ func (e *env) startWithoutBroker(set func(*Config)) *exporting {
 	i := e.Start()
 	cfg := Config{
 		Member: i.Member, Broker: i.Broker, Membership: i.Membership, Freezes: i.Freezes, Conditions: i.Conditions,
-		Metrics: i.Metrics,
-		Log:     i.Log, Namespace: wellknown.ControllerNamespace, Endpoints: apibroker.PodIP,
+		Metrics: i.Metrics, Log: i.Log, Endpoints: apibroker.PodIP,
 		Merge:      merge.Options{VIP: merge.Derived, VIPNetworks: merge.DefaultVIPNetworks},
 		TTL:        func() time.Duration { return 0 },
 		Silent:     func(string) bool { return false },

@@ -58,7 +58,6 @@ type Config struct {
 	Log logging.Logger
 
 	TTL              func() time.Duration // of the heartbeat; 0 with "lease 0"
-	Namespace        string               // of this controller
 	Policy           member.Policy
 	Endpoints        string
 	Merge            merge.Options             // VIPs and Reserved are not set

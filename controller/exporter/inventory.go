@@ -15,6 +15,7 @@ import (
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/api/logging"
+	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/controller/broker"
 	"github.com/clusterset-dns/clusterset/controller/member"
 )
@@ -191,10 +192,7 @@ func (v *inventory) runPart(ctx context.Context, part string) {
 		if v.failing.Changed(err != nil, err) && err != nil && ctx.Err() == nil {
 			v.log.Warningf("inventory: %v; trying again", err)
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(pause):
-		}
+		_ = apiserver.Sleep(ctx, pause) // the loop looks at ctx
 	}
 }
 

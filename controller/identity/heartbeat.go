@@ -9,8 +9,10 @@ import (
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/elapsed"
 	"github.com/clusterset-dns/clusterset/api/logging"
+	"github.com/clusterset-dns/clusterset/apiserver"
 	"github.com/clusterset-dns/clusterset/controller/broker"
 	"github.com/clusterset-dns/clusterset/controller/protocol"
+	"github.com/clusterset-dns/clusterset/controller/safety"
 )
 
 // seldom is the time between two heartbeats with "lease 0": other members, which may have a TTL, wait for the longest
@@ -56,8 +58,6 @@ type Heartbeat struct {
 	// Blind names a kind of this cluster that was not seen since a time, or an inventory that cannot be written, or
 	// returns "". It may not be nil.
 	Blind func(since time.Time) string
-	// SayBlind is called with the text that the heartbeat carries. It may not be nil.
-	SayBlind func(why string)
 
 	// Used by Run alone.
 	renewed   time.Time // begin of the round that sent the last heartbeat that succeeded
@@ -81,10 +81,8 @@ func (h *Heartbeat) Run(ctx context.Context) error {
 		case turned && ctx.Err() == nil:
 			h.Log.Warningf("heartbeat: %v; trying again", err)
 		}
-		select {
-		case <-ctx.Done():
+		if apiserver.Sleep(ctx, time.Until(begin.Add(pause))) != nil {
 			return nil
-		case <-time.After(time.Until(begin.Add(pause))):
 		}
 	}
 }
@@ -106,7 +104,7 @@ func (h *Heartbeat) round(ctx context.Context, begin time.Time) (sent bool, paus
 		return false, pause, err
 	}
 	blind := h.blind(time.Now())
-	h.SayBlind(blind)
+	h.Membership.Freezes.Set(safety.Blind, blind)
 	h.pass.ttl = h.ttl()
 	h.pass.load(h.Membership.Original.last)
 	if !h.pass.mayRenew(blind != "", h.Blind(h.failed) == "") {

@@ -45,7 +45,7 @@ func TestHeartbeatResumes(t *testing.T) {
 	own(i, time.Hour)
 	h := &identity.Heartbeat{
 		Membership: i.Membership, Broker: i.Broker, Renew: 2 * time.Second, Pace: pace(2*time.Second, time.Hour), Log: i.Log,
-		Resumed: func() { resumed.Add(1) }, Blind: noBlind, SayBlind: func(string) {},
+		Resumed: func() { resumed.Add(1) }, Blind: noBlind,
 		PublishAll: func(bool) func() bool { return func() bool { return true } },
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -97,7 +97,7 @@ func TestStatusIsRejected(t *testing.T) {
 	own(i, 3*time.Hour)
 	h := &identity.Heartbeat{
 		Membership: i.Membership, Broker: i.Broker, Renew: time.Hour, Pace: pace(time.Hour, 3*time.Hour), Log: i.Log,
-		Resumed: func() {}, Blind: noBlind, SayBlind: func(string) {},
+		Resumed: func() {}, Blind: noBlind,
 		PublishAll: func(bool) func() bool { return func() bool { return true } },
 	}
 	p := &identity.Publication{Membership: i.Membership, Status: v1alpha1.MemberStatus{Version: "v1"}, Log: i.Log}
@@ -382,7 +382,7 @@ func TestHeartbeatOfCopy(t *testing.T) {
 		own(b.Instance, time.Second)
 		h := &identity.Heartbeat{
 			Membership: b.Membership, Broker: b.Broker, Renew: time.Second, Pace: pace(time.Second, time.Second), Log: b.Log,
-			Resumed: func() {}, Blind: noBlind, SayBlind: func(string) {},
+			Resumed: func() {}, Blind: noBlind,
 			PublishAll: func(bool) func() bool { return func() bool { return true } },
 		}
 		ctx, cancel := context.WithCancel(t.Context())
@@ -485,7 +485,6 @@ func newBeating(t *testing.T, env *memberenv.Env, ago, ttl time.Duration, blind 
 	b.heartbeat = &identity.Heartbeat{
 		Membership: b.Membership, Broker: b.Broker, Renew: min(ttl/3, 10*time.Second),
 		Pace: pace(min(ttl/3, 10*time.Second), ttl), Log: b.Log, Resumed: func() {}, Blind: noBlind,
-		SayBlind: func(string) {},
 		PublishAll: func(bool) func() bool {
 			return func() bool {
 				b.looked.Add(1)
@@ -504,7 +503,7 @@ func pace(renew, ttl time.Duration) func() (time.Duration, time.Duration) {
 func own(i *memberenv.Instance, ttl time.Duration) {
 	i.Helper()
 	i.Membership.Original = &identity.Original{Member: i.Member, Broker: i.Broker,
-		Namespace: wellknown.ControllerNamespace, TTL: ttl, Sent: &identity.Sent{}}
+		Namespace: wellknown.ControllerNamespace, TTL: ttl, Sent: new(atomic.Int64)}
 }
 
 // run runs the Heartbeat until the test ends, and removes what the broker has of it then.

@@ -46,7 +46,7 @@ func (m *Memory) save(ctx context.Context, ms *broker.Members) {
 		return
 	}
 	changes := ms.NotedChanges()
-	err := m.note.Save(ctx, ms.Noted().String(), wellknown.ManagerController)
+	err := m.note.Save(ctx, ms.Noted().String())
 	if m.failing.Changed(err != nil, err) && err != nil && ctx.Err() == nil {
 		m.log.Warningf("note of the members: %v; trying again", err)
 	}

@@ -58,7 +58,9 @@ type Original struct {
 	Broker    *broker.Broker
 	Namespace string        // of the controller
 	TTL       time.Duration // of the own heartbeat; 0 with "lease 0"
-	Sent      *Sent         // by this process
+	// Sent is the stamp of the newest heartbeat of this process, over all its terms as a leader; 0 if it sent none. It
+	// survives a restore of the own etcd, which the note does not.
+	Sent *atomic.Int64
 
 	lease *coordinationv1.Lease // the note, as it was last read or written; nil until then
 	sight sight
@@ -71,10 +73,6 @@ type Original struct {
 	verdict verdict
 	detail  string
 }
-
-// Sent is the stamp of the newest heartbeat of this process, over all its terms as a leader. It survives a restore of
-// the own etcd, which the note does not. The zero value is no heartbeat.
-type Sent struct{ stamp atomic.Int64 }
 
 // A sight holds the observations of a process that looks on; zero otherwise.
 type sight struct {
@@ -120,7 +118,7 @@ func (o *Original) load(ctx context.Context) error {
 	}
 	o.lease = l
 	// A note of this process does not count: the broker may have rejected its heartbeat in favour of another one.
-	if found, _ := o.state(); found != original || broker.HeartbeatOf(l).Stamp > protocol.Stamp(o.Sent.stamp.Load()) {
+	if found, _ := o.state(); found != original || broker.HeartbeatOf(l).Stamp > protocol.Stamp(o.Sent.Load()) {
 		o.own = max(o.own, o.noted())
 	}
 	// the clock of an earlier process may have been ahead, and the broker may have lost its writes
@@ -158,7 +156,7 @@ func (o *Original) decide(found verdict, detail string) {
 
 // noted returns the highest stamp that a heartbeat of this cluster has.
 func (o *Original) noted() protocol.Stamp {
-	return max(broker.HeartbeatOf(o.lease).Stamp, protocol.Stamp(o.Sent.stamp.Load()))
+	return max(broker.HeartbeatOf(o.lease).Stamp, protocol.Stamp(o.Sent.Load()))
 }
 
 // check reads the heartbeat on the broker if needed. It reports whether this cluster may renew it, and whether the
@@ -258,7 +256,7 @@ func (o *Original) note(ctx context.Context, stamp protocol.Stamp, mending bool)
 			strconv.FormatInt(int64(accepted), 10))
 	})
 	if err == nil {
-		o.Sent.stamp.Store(int64(stamp))
+		o.Sent.Store(int64(stamp))
 	}
 	return err
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset/api/crd"
 	"github.com/clusterset-dns/clusterset/api/logging"
+	"github.com/clusterset-dns/clusterset/apiserver"
 )
 
 // keptExports holds the delivered ServiceExports, and some that were deleted. A deleted export ends. But deleting the
@@ -99,10 +100,7 @@ func (k *keptExports) run(
 	for ctx.Err() == nil {
 		k.endKept(hasService)
 		k.decide(read)
-		select {
-		case <-ctx.Done():
-		case <-time.After(readPeriod):
-		}
+		_ = apiserver.Sleep(ctx, readPeriod) // the loop looks at ctx
 		select {
 		case <-ctx.Done():
 		case <-k.wake:

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/clusterset-dns/clusterset/api/logging"
+	"github.com/clusterset-dns/clusterset/api/wellknown"
 )
 
 // A LeaseNote is an annotation of a Lease: data that outlives an instance, or is for others. The rights of the
@@ -45,7 +46,7 @@ func (n LeaseNote) Await(ctx context.Context, log logging.Logger) (text string, 
 
 // Save replaces the text; "" removes the annotation. If another writes the Lease meanwhile, that is a conflict: try
 // again. The election's own writes take the annotation along, and it reads the Lease again when it meets a conflict.
-func (n LeaseNote) Save(ctx context.Context, text, manager string) error {
+func (n LeaseNote) Save(ctx context.Context, text string) error {
 	l, err := n.lease(ctx)
 	if err != nil || l.Annotations[n.Key] == text {
 		return err
@@ -56,9 +57,9 @@ func (n LeaseNote) Save(ctx context.Context, text, manager string) error {
 		metav1.SetMetaDataAnnotation(&l.ObjectMeta, n.Key, text)
 	}
 	if l.ResourceVersion == "" {
-		return n.Cluster.Client().Create(ctx, l, manager)
+		return n.Cluster.Client().Create(ctx, l, wellknown.ManagerController)
 	}
-	return n.Cluster.Client().Update(ctx, l, manager)
+	return n.Cluster.Client().Update(ctx, l, wellknown.ManagerController)
 }
 
 // lease returns the Lease, without a version if it does not exist.

@@ -215,7 +215,7 @@ func (e *Expiry) save(ctx context.Context, previous, next liveness.Result, now t
 		}
 		text = string(b)
 	}
-	err := e.note.Save(ctx, text, wellknown.ManagerController)
+	err := e.note.Save(ctx, text)
 	if err == nil {
 		e.saved = now
 	}
