@@ -106,11 +106,12 @@ func newParts(ctx context.Context, cfg Config, guarded guard, own ownCluster) (*
 	freezes := safety.NewFreezes(cfg.Log, cfg.Metrics, requeue.all)
 	p := &parts{cfg: cfg, kinds: own.kinds, barrier: barrier, member: m, broker: b, rules: r, requeue: requeue,
 		freezes: freezes}
-	o := &identity.Original{Member: m, Broker: b, Namespace: cfg.Namespace, TTL: cfg.TTL, Sent: own.sent}
-	p.membership = identity.NewMembership(identity.MembershipConfig{
+	o := &identity.Original{Broker: b, TTL: cfg.TTL, Sent: own.sent,
+		Note: member.LeaseNote{Cluster: m, Namespace: cfg.Namespace, Lease: wellknown.HeartbeatLease}}
+	p.membership = &identity.Membership{
 		Member: m, Broker: b, Identity: id, Original: o, Namespace: link.Namespace, Credential: credential,
 		Freezes: freezes, Metrics: cfg.Metrics, Log: cfg.Log,
-	})
+	}
 	p.renewal = &identity.Renewal{Credential: credential, Members: b.Members, Member: m,
 		Namespace: cfg.Namespace, Log: cfg.Log}
 	p.expiry, err = safety.NewExpiry(ctx, safety.ExpiryConfig{

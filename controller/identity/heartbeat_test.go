@@ -502,8 +502,8 @@ func pace(renew, ttl time.Duration) func() (time.Duration, time.Duration) {
 // own lets an instance find out whether it is the original.
 func own(i *memberenv.Instance, ttl time.Duration) {
 	i.Helper()
-	i.Membership.Original = &identity.Original{Member: i.Member, Broker: i.Broker,
-		Namespace: wellknown.ControllerNamespace, TTL: ttl, Sent: new(atomic.Int64)}
+	i.Membership.Original = &identity.Original{Broker: i.Broker, TTL: ttl, Sent: new(atomic.Int64),
+		Note: member.LeaseNote{Cluster: i.Member, Namespace: wellknown.ControllerNamespace, Lease: wellknown.HeartbeatLease}}
 }
 
 // run runs the Heartbeat until the test ends, and removes what the broker has of it then.

@@ -16,19 +16,6 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/safety"
 )
 
-// A MembershipConfig sets the inputs of a [Membership].
-type MembershipConfig struct {
-	Member     *member.Cluster
-	Broker     *broker.Broker
-	Identity   Identity
-	Original   *Original // nil if it is known that this cluster is no copy
-	Namespace  string    // of this cluster on the broker, "" if unknown
-	Credential *Credential
-	Freezes    *safety.Freezes
-	Metrics    *metrics.Metrics
-	Log        logging.Logger
-}
-
 // A Membership is the membership state of this cluster (docs/spec/controller.md 7). It is one of
 //
 //	state        ClusterID  Known
@@ -38,9 +25,17 @@ type MembershipConfig struct {
 //	frozen       id         true     a member, and a freeze reason is in force
 //
 // [Membership.Review], called every second by one goroutine, evaluates it; the other methods may be called by several
-// goroutines.
+// goroutines. It is unknown until the first review. The exported fields do not change.
 type Membership struct {
-	MembershipConfig
+	Member     *member.Cluster
+	Broker     *broker.Broker
+	Identity   Identity
+	Original   *Original // nil if it is known that this cluster is no copy
+	Namespace  string    // of this cluster on the broker, "" if unknown
+	Credential *Credential
+	Freezes    *safety.Freezes
+	Metrics    *metrics.Metrics
+	Log        logging.Logger
 
 	mu    sync.Mutex
 	state state
@@ -66,9 +61,6 @@ type inputs struct {
 	original   verdict
 	copied     string // why this cluster may be a copy
 }
-
-// NewMembership returns a Membership that is unknown until the first review.
-func NewMembership(cfg MembershipConfig) *Membership { return &Membership{MembershipConfig: cfg} }
 
 // evaluate is the table of docs/spec/controller.md 7. While something is unknown the state stays.
 func evaluate(in inputs) state {

@@ -54,10 +54,9 @@ const (
 //
 // The exported fields do not change. Only Heartbeat calls check and note. Several goroutines may call state.
 type Original struct {
-	Member    *member.Cluster
-	Broker    *broker.Broker
-	Namespace string        // of the controller
-	TTL       time.Duration // of the own heartbeat; 0 with "lease 0"
+	Note   member.LeaseNote // has no key
+	Broker *broker.Broker
+	TTL    time.Duration // of the own heartbeat; 0 with "lease 0"
 	// Sent is the stamp of the newest heartbeat of this process, over all its terms as a leader; 0 if it sent none. It
 	// survives a restore of the own etcd, which the note does not.
 	Sent *atomic.Int64
@@ -109,11 +108,8 @@ func (s sight) next(noted, stamp protocol.Stamp, ttl time.Duration, now time.Tim
 
 // load reads the note; a missing note is empty.
 func (o *Original) load(ctx context.Context) error {
-	l := &coordinationv1.Lease{}
-	switch err := o.Member.Client().Get(ctx, l, o.Namespace, wellknown.HeartbeatLease); {
-	case apierrors.IsNotFound(err):
-		l = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: wellknown.HeartbeatLease}}
-	case err != nil:
+	l, err := o.Note.Read(ctx)
+	if err != nil {
 		return fmt.Errorf("note: %w", err)
 	}
 	o.lease = l
@@ -266,11 +262,7 @@ func (o *Original) write(ctx context.Context, change func(*coordinationv1.Lease)
 	for attempt := 1; ; attempt++ {
 		l := o.lease.DeepCopy()
 		change(l)
-		send := o.Member.Client().Update
-		if l.ResourceVersion == "" {
-			send = o.Member.Client().Create
-		}
-		err := send(ctx, l, wellknown.ManagerController)
+		err := o.Note.Write(ctx, l)
 		if err == nil {
 			o.lease = l
 			return nil

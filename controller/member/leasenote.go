@@ -25,7 +25,7 @@ type LeaseNote struct {
 
 // Load returns the text; it is "" on a Lease without the note, and without a Lease.
 func (n LeaseNote) Load(ctx context.Context) (string, error) {
-	l, err := n.lease(ctx)
+	l, err := n.Read(ctx)
 	return l.Annotations[n.Key], err
 }
 
@@ -47,7 +47,7 @@ func (n LeaseNote) Await(ctx context.Context, log logging.Logger) (text string, 
 // Save replaces the text; "" removes the annotation. If another writes the Lease meanwhile, that is a conflict: try
 // again. The election's own writes take the annotation along, and it reads the Lease again when it meets a conflict.
 func (n LeaseNote) Save(ctx context.Context, text string) error {
-	l, err := n.lease(ctx)
+	l, err := n.Read(ctx)
 	if err != nil || l.Annotations[n.Key] == text {
 		return err
 	}
@@ -56,14 +56,19 @@ func (n LeaseNote) Save(ctx context.Context, text string) error {
 	} else {
 		metav1.SetMetaDataAnnotation(&l.ObjectMeta, n.Key, text)
 	}
+	return n.Write(ctx, l)
+}
+
+// Write creates a Lease that [LeaseNote.Read] did not find, or updates the one that it found.
+func (n LeaseNote) Write(ctx context.Context, l *coordinationv1.Lease) error {
 	if l.ResourceVersion == "" {
 		return n.Cluster.Client().Create(ctx, l, wellknown.ManagerController)
 	}
 	return n.Cluster.Client().Update(ctx, l, wellknown.ManagerController)
 }
 
-// lease returns the Lease, without a version if it does not exist.
-func (n LeaseNote) lease(ctx context.Context) (*coordinationv1.Lease, error) {
+// Read returns the Lease, without a version if it does not exist.
+func (n LeaseNote) Read(ctx context.Context) (*coordinationv1.Lease, error) {
 	l := &coordinationv1.Lease{}
 	err := n.Cluster.Client().Get(ctx, l, n.Namespace, n.Lease)
 	if apierrors.IsNotFound(err) {

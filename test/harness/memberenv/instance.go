@@ -98,10 +98,10 @@ func (e *Env) Start(serviceCIDRs ...netip.Prefix) *Instance {
 	i.Broker, err = broker.New(broker.Config{REST: rest, Namespace: Namespace, ClusterID: ID, Log: i.Log})
 	must()
 	i.Freezes = safety.NewFreezes(i.Log, i.Metrics, func() {})
-	i.Membership = identity.NewMembership(identity.MembershipConfig{
+	i.Membership = &identity.Membership{
 		Member: i.Member, Broker: i.Broker, Identity: id, Namespace: Namespace,
 		Credential: identity.NewCredential(identity.Link{}, i.Metrics), Freezes: i.Freezes, Metrics: i.Metrics, Log: i.Log,
-	})
+	}
 	return i
 }
 
