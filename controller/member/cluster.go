@@ -91,6 +91,27 @@ type Cluster struct {
 	synced   atomic.Bool
 	rejected func(merge.Rejection)
 	barrier  *logging.Barrier
+	notify   atomic.Pointer[func(Affected)] // of [Cluster.Handle]
+}
+
+// Affected are the services that one change of an object may affect. A service may be listed more than once.
+type Affected struct {
+	Exports, Imports []types.NamespacedName
+	// the Services, or their slices, changed: export and import are affected if they are exported
+	Sources   []types.NamespacedName
+	Namespace string // every service of it is affected; "" for none
+	All       bool   // every service is affected
+	// Initial means that the object existed before [Cluster.Handle] was called: the change is part of the backlog.
+	Initial bool
+	// Lost means that a slice of a Service of this cluster lost its last ready endpoint.
+	Lost bool
+}
+
+// changed notifies of a change for which no informer has an event.
+func (c *Cluster) changed(a Affected) {
+	if notify := c.notify.Load(); notify != nil {
+		(*notify)(a)
+	}
 }
 
 // followed is one kind of a Cluster, of any type.
@@ -126,9 +147,12 @@ func New(cfg Config) (*Cluster, error) {
 	c := &Cluster{
 		client: client, cidrs: cfg.ServiceCIDRs, exportClusters: cfg.Kinds.ExportClusters,
 		followed: make(map[reflect.Type]followed),
-		rejected: cfg.Rejected, barrier: cfg.Barrier, former: newKeptExports(cfg.Log),
-		keptProps: newKeptProperties(),
+		rejected: cfg.Rejected, barrier: cfg.Barrier,
 	}
+	c.former = newKeptExports(cfg.Log, func(ended []types.NamespacedName) {
+		c.changed(Affected{Exports: ended, Imports: ended, All: ended == nil})
+	})
+	c.keptProps = newKeptProperties(func() { c.changed(Affected{All: true}) })
 	c.barrier = cmp.Or(c.barrier, &logging.Barrier{})
 	if c.rejected == nil {
 		c.rejected = func(merge.Rejection) {}

@@ -36,8 +36,9 @@ import (
 // The informer drops an export before its handlers run. So [Cluster.Export] asks here for an export that the informer
 // lacks. The methods may be called by several goroutines.
 type keptExports struct {
-	log  logging.Logger
-	wake chan struct{} // capacity 1: some are undecided
+	log    logging.Logger
+	wake   chan struct{}                // capacity 1: some are undecided
+	notify func([]types.NamespacedName) // for services of ended exports; nil for those of an earlier process
 
 	mu        sync.Mutex
 	byKey     map[string]*mcsv1beta1.ServiceExport
@@ -45,15 +46,14 @@ type keptExports struct {
 	kept      map[string]bool                      // of byKey
 	ended     map[string]bool                      // until they are created again
 	since     time.Time                            // creation of the CRD, zero until it is read
-	notify    func([]types.NamespacedName)         // for services of ended exports; nil for those of an earlier process
 	waits     logging.OnChangeOf[bool, string]     // the error of the last read
 }
 
-func newKeptExports(log logging.Logger) *keptExports {
+func newKeptExports(log logging.Logger, notify func([]types.NamespacedName)) *keptExports {
 	return &keptExports{
 		log: cmp.Or(log, logging.Discard), wake: make(chan struct{}, 1), byKey: make(map[string]*mcsv1beta1.ServiceExport),
 		undecided: make(map[string]*mcsv1beta1.ServiceExport), kept: make(map[string]bool), ended: make(map[string]bool),
-		notify: func([]types.NamespacedName) {},
+		notify: notify,
 	}
 }
 
@@ -143,10 +143,9 @@ func (k *keptExports) decide(definition func() (*unstructured.Unstructured, erro
 		delete(k.byKey, key)
 		keys = append(keys, key)
 	}
-	notify := k.notify
 	k.mu.Unlock()
 	if !known {
-		notify(nil)
+		k.notify(nil)
 	}
 	k.end(keys)
 }
@@ -209,7 +208,6 @@ func (k *keptExports) end(keys []string) {
 	}
 	services := make([]types.NamespacedName, len(keys))
 	k.mu.Lock()
-	notify := k.notify
 	for i, key := range keys {
 		services[i] = parseKey(key)
 		if k.byKey[key] == nil {
@@ -217,14 +215,7 @@ func (k *keptExports) end(keys []string) {
 		}
 	}
 	k.mu.Unlock()
-	notify(services)
-}
-
-// handle makes notify the function that is called from now on.
-func (k *keptExports) handle(notify func([]types.NamespacedName)) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.notify = notify
+	k.notify(services)
 }
 
 // orFormer returns the export with a key that the informer has, or else the kept one, nil if it does not exist. The

@@ -54,9 +54,8 @@ func TestKeptExports(t *testing.T) {
 		{"no version", crd(begin.Add(-time.Hour), notServed), nil, 0, false},
 	} {
 		var log logtest.Recorder
-		k := newKeptExports(&log)
 		var ended []types.NamespacedName
-		k.handle(func(services []types.NamespacedName) { ended = append(ended, services...) })
+		k := newKeptExports(&log, func(services []types.NamespacedName) { ended = append(ended, services...) })
 		for i := range many + 1 {
 			k.put(export(i))
 		}
@@ -93,7 +92,7 @@ func TestKeptExports(t *testing.T) {
 // The next read decides on an export that is created and deleted again during a read. Once ended, it is not restored
 // from the broker.
 func TestExportEndsByALaterRead(t *testing.T) {
-	k := newKeptExports(nil)
+	k := newKeptExports(nil, func([]types.NamespacedName) {})
 	created := metav1.NewTime(time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC))
 	exp := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db",
 		CreationTimestamp: created}}
@@ -125,9 +124,8 @@ func TestExportEndsByALaterRead(t *testing.T) {
 // docs/spec/controller.md 3.2: exports of an earlier process go on until the CRD is read, and then those that are older
 // than it. The handler is called once.
 func TestExportsOfAnEarlierProcess(t *testing.T) {
-	k := newKeptExports(nil)
 	var notified int
-	k.handle(func(services []types.NamespacedName) { notified++ })
+	k := newKeptExports(nil, func([]types.NamespacedName) { notified++ })
 	created := metav1.NewTime(time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC))
 	definition := &unstructured.Unstructured{}
 	if err := yaml.Unmarshal(mcscrd.ServiceExportCRD, &definition.Object); err != nil {
@@ -156,7 +154,7 @@ func TestExportsOfAnEarlierProcess(t *testing.T) {
 
 // The informer is asked before the export is back, and its end is decided after that: it counted all the time.
 func TestExportIsBack(t *testing.T) {
-	k := newKeptExports(nil)
+	k := newKeptExports(nil, func([]types.NamespacedName) {})
 	exp := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db"}}
 	k.put(exp)
 	k.deleted(exp)

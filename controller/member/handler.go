@@ -17,26 +17,10 @@ import (
 	"github.com/clusterset-dns/clusterset/controller/desired"
 )
 
-// Affected are the services that one change of an object may affect. A service may be listed more than once.
-type Affected struct {
-	Exports, Imports []types.NamespacedName
-	// the Services, or their slices, changed: export and import are affected if they are exported
-	Sources   []types.NamespacedName
-	Namespace string // every service of it is affected; "" for none
-	All       bool   // every service is affected
-	// Initial means that the object existed before [Cluster.Handle] was called: the change is part of the backlog.
-	Initial bool
-	// Lost means that a slice of a Service of this cluster lost its last ready endpoint.
-	Lost bool
-}
-
 // Handle calls notify for every object that is known, returns, and goes on to call it for every change, from several
 // goroutines. It fails if Run has returned already, or if ctx ends first.
 func (c *Cluster) Handle(ctx context.Context, notify func(Affected)) error {
-	c.former.handle(func(ended []types.NamespacedName) {
-		notify(Affected{Exports: ended, Imports: ended, All: ended == nil})
-	})
-	c.keptProps.handle(func() { notify(Affected{All: true}) })
+	c.notify.Store(&notify)
 	var notified []cache.InformerSynced
 	for kind, f := range c.followed {
 		registration, err := c.handle(f, notify)

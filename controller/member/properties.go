@@ -25,16 +25,17 @@ const endProperty = 3 * time.Second
 // The properties of cluster id and membership have rules of their own, in package identity. Several goroutines may call
 // the methods.
 type keptProperties struct {
-	mu      sync.Mutex
-	byName  map[string]*aboutv1beta1.ClusterProperty
-	gone    map[string]bool
-	last    time.Time // when one was deleted, or release last found the watch unhealthy
-	changed func()
+	changed func() // called when one counts no longer
+
+	mu     sync.Mutex
+	byName map[string]*aboutv1beta1.ClusterProperty
+	gone   map[string]bool
+	last   time.Time // when one was deleted, or release last found the watch unhealthy
 }
 
-func newKeptProperties() *keptProperties {
-	return &keptProperties{byName: make(map[string]*aboutv1beta1.ClusterProperty), gone: make(map[string]bool),
-		changed: func() {}}
+func newKeptProperties(changed func()) *keptProperties {
+	return &keptProperties{changed: changed, byName: make(map[string]*aboutv1beta1.ClusterProperty),
+		gone: make(map[string]bool)}
 }
 
 // seen handles an event of the informer, one after the other.
@@ -79,18 +80,10 @@ func (k *keptProperties) release(now time.Time, healthy bool, exists func(name s
 			}
 		}
 	}
-	changed := k.changed
 	k.mu.Unlock()
 	if ended {
-		changed()
+		k.changed()
 	}
-}
-
-// handle makes changed the function that is called from now on when one counts no longer.
-func (k *keptProperties) handle(changed func()) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.changed = changed
 }
 
 // orFormer returns those that the informer has and the kept ones, by name. The kept ones are read first, as in

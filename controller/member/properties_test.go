@@ -17,9 +17,8 @@ import (
 func TestKeptProperties(t *testing.T) {
 	start := time.Now()
 	at := func(seconds float64) time.Time { return start.Add(time.Duration(seconds * float64(time.Second))) }
-	k := newKeptProperties()
 	changes := 0
-	k.handle(func() { changes++ })
+	k := newKeptProperties(func() { changes++ })
 	for _, name := range []string{"tier", "zone", about.ClusterIDName} {
 		k.put(&aboutv1beta1.ClusterProperty{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	}
