@@ -107,9 +107,7 @@ func (o *Own) resultOf(exp *mcsv1beta1.ServiceExport, status identity.Status) ex
 	if status.ClusterID != "" && !status.Leaving {
 		options.ClusterID, options.BrokerNamespace, options.WantsVIP = status.ClusterID, o.namespace, o.wantsVIP()
 		m := o.broker.Members.Get(status.ClusterID)
-		if m != nil {
-			options.Networks = m.Networks()
-		}
+		options.Networks = m.Networks()
 		_, options.LeftOut = identity.Published(o.member, m)
 		options.ByZone = o.byZone(svc, status.ClusterID)
 	}

@@ -164,11 +164,3 @@ func (r reader) published(own *v1alpha1.Member) map[string]string {
 	}
 	return properties
 }
-
-// networksOf returns the networks that a member declared; m may be nil.
-func networksOf(m *v1alpha1.Member) []netip.Prefix {
-	if m == nil {
-		return nil
-	}
-	return m.Networks()
-}

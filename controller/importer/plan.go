@@ -310,7 +310,7 @@ func (p planner) sources(in inputs, r merge.Result, rejected *[]merge.Rejection)
 		all, retained := p.slicesOf(in, m.Cluster, rejected)
 		sources = append(sources, desired.Source{
 			Cluster: m.Cluster, Slices: all, Kept: retained, From: int64(in.shares[m.Cluster].noted.From),
-			Declared: networksOf(in.broker.Members[m.Cluster]), Reserved: in.options.Reserved,
+			Declared: in.broker.Members[m.Cluster].Networks(), Reserved: in.options.Reserved,
 			LastResort: p.lastResort(in, m.Cluster),
 		})
 	}

@@ -12,9 +12,14 @@ func (s *MemberSpec) CIDRs() []string {
 	return slices.Concat(s.PodCIDRs, s.ServiceCIDRs, s.LoadBalancerCIDRs)
 }
 
-// Networks returns the networks that the member declared: it is never nil. Only addresses in them are exported and
+// Networks returns the networks that the member declared, nil only if m is nil. Only addresses in them are exported and
 // imported (docs/spec/controller.md 9.3).
-func (m *Member) Networks() []netip.Prefix { return validPrefixes(m.Spec.CIDRs()) }
+func (m *Member) Networks() []netip.Prefix {
+	if m == nil {
+		return nil
+	}
+	return validPrefixes(m.Spec.CIDRs())
+}
 
 // OwnNetworks returns the networks of Pods and Services: the member imports no address in them from others. Load
 // balancers of several members may share a network.
