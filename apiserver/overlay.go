@@ -160,11 +160,12 @@ func (o *Overlay[T]) Reset() {
 	o.ended = deletions{} // deleted objects may be there again
 }
 
-// Get returns the object with a key, "<namespace>/<name>" or "<name>".
-func (o *Overlay[T]) Get(key string) (obj T, ok bool) {
+// Get returns the object with a key, "<namespace>/<name>" or "<name>"; nil if it does not exist.
+func (o *Overlay[T]) Get(key string) T {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.get(key)
+	obj, _ := o.get(key)
+	return obj
 }
 
 // List returns all objects, sorted by key.

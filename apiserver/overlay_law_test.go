@@ -273,7 +273,7 @@ func (l *overlayLaw) check() {
 	for _, name := range lawNames {
 		reads = append(reads, func() {
 			var got []*corev1.Service
-			if s, ok := l.overlay.Get("shop/" + name); ok {
+			if s := l.overlay.Get("shop/" + name); s != nil {
 				got = append(got, s)
 			}
 			l.same(name, got, l.plain.list(func(s *corev1.Service) bool { return s.Name == name }))

@@ -33,7 +33,7 @@ type OwnObjects struct {
 // Objects returns the objects of a service, unchanged, with the latest writes: the record, or nil, and the slices,
 // sorted by name.
 func (o *OwnObjects) Objects(svc types.NamespacedName) (*v1alpha1.ExportedService, []*discoveryv1.EndpointSlice) {
-	record, _ := o.records.Get(o.namespace + "/" + recordOf(svc))
+	record := o.records.Get(o.namespace + "/" + recordOf(svc))
 	all := o.slices.ByIndex(byOwner, o.namespace+"/"+recordOf(svc))
 	// The next write needs a higher stamp, even if the clock of this machine is behind the previous leader's.
 	if record != nil {
@@ -106,7 +106,7 @@ func (o *OwnObjects) HadSlice(name string) bool { return o.stamps.knows(objectID
 // the broker. It reports old if the broker lacks it or has an older copy.
 func (o *OwnObjects) Inventory(part string) (i *v1alpha1.Inventory, old bool) {
 	key := o.namespace + "/" + part
-	stored, _ := o.inventories.Get(key)
+	stored := o.inventories.Get(key)
 	if i = newer(o.newest.get(key), stored); i == nil {
 		return nil, false
 	}

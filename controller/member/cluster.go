@@ -319,7 +319,7 @@ func (c *Cluster) kindOf(o apiserver.Object) followed {
 }
 
 // Namespace returns the namespace, nil if it does not exist.
-func (c *Cluster) Namespace(name string) *corev1.Namespace { return found(c.namespaces.Get(name)) }
+func (c *Cluster) Namespace(name string) *corev1.Namespace { return c.namespaces.Get(name) }
 
 // CreatedNamespaces returns the number of namespaces that the controller created for exports of each cluster, by their
 // labels and annotations. Where this cluster is the broker, too, the namespaces of members do not count.
@@ -336,7 +336,7 @@ func (c *Cluster) CreatedNamespaces() map[string]int {
 
 // Service returns the Service of that name, nil if it does not exist.
 func (c *Cluster) Service(svc types.NamespacedName) *corev1.Service {
-	return found(c.services.Get(svc.String()))
+	return c.services.Get(svc.String())
 }
 
 // Services returns the keys of all Services.
@@ -345,7 +345,7 @@ func (c *Cluster) Services() []types.NamespacedName { return keysOf(c.services.L
 // Derived returns the Service with the name of the import's derived Service, whether we manage it or not; nil if it
 // does not exist.
 func (c *Cluster) Derived(svc types.NamespacedName) *corev1.Service {
-	return found(c.services.Get(svc.Namespace + "/" + desired.DerivedName(svc.Namespace, svc.Name)))
+	return c.services.Get(svc.Namespace + "/" + desired.DerivedName(svc.Namespace, svc.Name))
 }
 
 // Export returns the ServiceExport, also a deleted one that has not ended, or nil.
@@ -355,7 +355,7 @@ func (c *Cluster) Export(svc types.NamespacedName) *mcsv1beta1.ServiceExport {
 
 // StoredExport is [Cluster.Export] without exports that go on although their ServiceExport is gone.
 func (c *Cluster) StoredExport(svc types.NamespacedName) *mcsv1beta1.ServiceExport {
-	return found(c.exports.Get(svc.String()))
+	return c.exports.Get(svc.String())
 }
 
 // ExportGoesOn reports whether the export of a service, created at a time, goes on without a ServiceExport: it went
@@ -373,7 +373,7 @@ func (c *Cluster) WithheldExports() int { return c.former.waiting() }
 
 // Import returns the ServiceImport, whether we manage it or not; nil if it does not exist.
 func (c *Cluster) Import(svc types.NamespacedName) *mcsv1beta1.ServiceImport {
-	return found(c.imports.Get(svc.String()))
+	return c.imports.Get(svc.String())
 }
 
 // ImportsWith returns the services of imports of ours that have a clusterset IP.
@@ -384,15 +384,6 @@ func (c *Cluster) ImportsWith(address netip.Addr) (services []types.NamespacedNa
 		}
 	}
 	return services
-}
-
-// found returns the object, nil if it does not exist.
-func found[T apiserver.Object](o T, ok bool) T {
-	if !ok {
-		var none T
-		return none
-	}
-	return o
 }
 
 // SourceSlices returns the slices of the Service of that name, sorted by name, without those that we imported.
@@ -420,7 +411,7 @@ func (c *Cluster) ExportClusters() bool { return c.exportClusters }
 
 // Property returns the ClusterProperty, nil if it does not exist.
 func (c *Cluster) Property(name string) *aboutv1beta1.ClusterProperty {
-	return found(c.properties.Get(name))
+	return c.properties.Get(name)
 }
 
 // clusterID returns the value of the ClusterProperty with the cluster id, or "".

@@ -223,13 +223,10 @@ func (k *keptExports) end(keys []string) {
 // would lack it as it is not back yet, and the kept ones as its end was released since, though it counted at every
 // moment.
 func (k *keptExports) orFormer(
-	key string, informer func(key string) (*mcsv1beta1.ServiceExport, bool),
+	key string, informer func(key string) *mcsv1beta1.ServiceExport,
 ) *mcsv1beta1.ServiceExport {
 	retained := k.get(key)
-	if exp, ok := informer(key); ok {
-		return exp
-	}
-	return retained
+	return cmp.Or(informer(key), retained)
 }
 
 // get returns the export with a key, nil if it does not exist.

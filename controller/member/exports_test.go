@@ -158,9 +158,9 @@ func TestExportIsBack(t *testing.T) {
 	exp := &mcsv1beta1.ServiceExport{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db"}}
 	k.put(exp)
 	k.deleted(exp)
-	lacks := func(string) (*mcsv1beta1.ServiceExport, bool) {
+	lacks := func(string) *mcsv1beta1.ServiceExport {
 		delete(k.byKey, "shop/db")
-		return nil, false
+		return nil
 	}
 	if k.orFormer("shop/db", lacks) == nil {
 		t.Error("an export that counted until it was back does not count")

@@ -1,6 +1,7 @@
 package member
 
 import (
+	"maps"
 	"sync"
 	"time"
 
@@ -91,11 +92,8 @@ func (k *keptProperties) release(now time.Time, healthy bool, exists func(name s
 func (k *keptProperties) orFormer(
 	informer func() []*aboutv1beta1.ClusterProperty,
 ) map[string]*aboutv1beta1.ClusterProperty {
-	all := make(map[string]*aboutv1beta1.ClusterProperty)
 	k.mu.Lock()
-	for name, o := range k.byName {
-		all[name] = o
-	}
+	all := maps.Clone(k.byName)
 	k.mu.Unlock()
 	for _, o := range informer() {
 		all[o.GetName()] = o
