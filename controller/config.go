@@ -2,14 +2,12 @@ package controller
 
 import (
 	"cmp"
-	"fmt"
 	"net/netip"
 	"os"
 	"slices"
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/rest"
 
 	"github.com/clusterset-dns/clusterset/api/logging"
@@ -58,11 +56,9 @@ type Config struct {
 	// ExportedAffinity is whether traffic follows what exports prefer.
 	ExportedAffinity bool
 
-	// Namespaces and NamespaceLabels select the namespaces that take part; see [member.Policy]. At most one of them is
-	// set.
-	Namespaces      []string
-	NamespaceLabels labels.Selector
-	// CreateNamespaces is whether missing ones are created for imports. It is false with NamespaceLabels.
+	// Namespaces selects the namespaces that take part; see [member.Policy].
+	Namespaces wellknown.NamespaceChoice
+	// CreateNamespaces is whether missing ones are created for imports. It is false with a selector.
 	CreateNamespaces bool
 
 	LegacyConditions bool
@@ -110,9 +106,8 @@ func (c *Config) Difference(other *Config) string {
 		{"merge", c.Merge == other.Merge},
 		{"affinity", c.Affinity == other.Affinity && c.FailbackDelay == other.FailbackDelay},
 		{"exported_affinity", c.ExportedAffinity == other.ExportedAffinity},
-		{"import_namespaces", slices.Equal(c.Namespaces, other.Namespaces) &&
-			text(c.NamespaceLabels) == text(other.NamespaceLabels) &&
-			c.CreateNamespaces == other.CreateNamespaces},
+		{"import_namespaces", slices.Equal(c.Namespaces.Names, other.Namespaces.Names) &&
+			c.Namespaces.Selector == other.Namespaces.Selector && c.CreateNamespaces == other.CreateNamespaces},
 		{"legacy_conditions", c.LegacyConditions == other.LegacyConditions},
 		{"aggregate_view", c.AggregateView == other.AggregateView},
 		{"status_page", c.StatusPage == other.StatusPage},
@@ -134,17 +129,9 @@ func sameServer(a, b *rest.Config) bool {
 		string(a.CertData) == string(b.CertData) && string(a.CAData) == string(b.CAData)
 }
 
-func text(s fmt.Stringer) string {
-	if s == nil {
-		return ""
-	}
-	return s.String()
-}
-
 // policy returns the policy for namespaces.
 func (c *Config) policy() member.Policy {
-	return member.Policy{Names: c.Namespaces, Selector: c.NamespaceLabels, Controller: c.Namespace,
-		Create: c.CreateNamespaces}
+	return member.Policy{Namespaces: c.Namespaces, Controller: c.Namespace, Create: c.CreateNamespaces}
 }
 
 // selectors returns those of the affinity.

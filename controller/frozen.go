@@ -35,16 +35,12 @@ type frozenNote struct {
 }
 
 func newFrozenNote(m *member.Cluster, cfg Config, f *safety.Freezes) *frozenNote {
-	chosen := wellknown.NamespaceChoice{Names: cfg.Namespaces}
-	if cfg.NamespaceLabels != nil {
-		chosen.Selector = cfg.NamespaceLabels.String()
-	}
 	return &frozenNote{
 		note: member.LeaseNote{Cluster: m, Namespace: cfg.Namespace, Lease: wellknown.ControllerLease,
 			Key: wellknown.AnnotationFrozen},
 		choice: member.LeaseNote{Cluster: m, Namespace: cfg.Namespace, Lease: wellknown.ControllerLease,
 			Key: wellknown.AnnotationNamespaces},
-		chosen:  chosen.String(),
+		chosen:  cfg.Namespaces.String(),
 		freezes: f, log: cfg.Log,
 	}
 }

@@ -89,7 +89,7 @@ func TestFrozenNote(t *testing.T) {
 	}
 	i.Expect("a new Lease, a second reason, and no reason", i.Writes.Take(), put, put, put)
 
-	cfg.Namespaces = []string{"shop"}
+	cfg.Namespaces.Names = []string{"shop"}
 	f = newFrozenNote(i.Member, cfg, i.Freezes)
 	save(0)
 	read := &coordinationv1.Lease{}

@@ -328,7 +328,7 @@ func (c *Config) setNamespaces(args []string) error {
 		args = args[1:]
 	}
 	if names := splitNames(args); names != nil || len(args) == 0 {
-		c.Namespaces, c.NamespaceLabels, c.CreateNamespaces = names, nil, create
+		c.Namespaces, c.CreateNamespaces = wellknown.NamespaceChoice{Names: names}, create
 		return nil
 	}
 	selector := strings.Join(args, " ")
@@ -341,7 +341,7 @@ func (c *Config) setNamespaces(args []string) error {
 			"%q after %s: want names of namespaces, or no further words, since a missing namespace has no labels", selector,
 			createWord)
 	}
-	c.Namespaces, c.NamespaceLabels, c.CreateNamespaces = nil, s, false
+	c.Namespaces, c.CreateNamespaces = wellknown.NamespaceChoice{Selector: s.String()}, false
 	return nil
 }
 

@@ -73,13 +73,13 @@ func TestOptions(t *testing.T) {
 		{"on_expiry keep", func(c *Config) { c.OnExpiry.Action = liveness.ActKeep }},
 		{"merge lighthouse", func(c *Config) { c.Merge = merge.Lighthouse }},
 		{"merge first", func(c *Config) { c.Merge = merge.First }},
-		{"import_namespaces b a b", func(c *Config) { c.Namespaces = []string{"a", "b"} }},
+		{"import_namespaces b a b", func(c *Config) { c.Namespaces.Names = []string{"a", "b"} }},
 		{"import_namespaces create", func(c *Config) { c.CreateNamespaces = true }},
 		{"import_namespaces create create b", func(c *Config) {
-			c.CreateNamespaces, c.Namespaces = true,
+			c.CreateNamespaces, c.Namespaces.Names = true,
 				[]string{"b", "create"}
 		}},
-		{"import_namespaces b create", func(c *Config) { c.Namespaces = []string{"b", "create"} }},
+		{"import_namespaces b create", func(c *Config) { c.Namespaces.Names = []string{"b", "create"} }},
 		{"legacy_conditions on", func(c *Config) { c.LegacyConditions = true }},
 		{"aggregate_view on", func(c *Config) { c.AggregateView = true }},
 		{"status_page on", func(c *Config) { c.StatusPage = netip.MustParseAddrPort("127.0.0.1:9154") }},
@@ -106,8 +106,8 @@ func TestImportNamespacesTakesSelectors(t *testing.T) {
 		c := Defaults()
 		if ok, err := setOption(t, &c, tt.line); !ok || err != nil {
 			t.Errorf("%s: %v (counted %t)", tt.line, err, ok)
-		} else if got := c.NamespaceLabels.String(); got != tt.want || c.Namespaces != nil {
-			t.Errorf("%s: selector %q and names %q, want %q and none", tt.line, got, c.Namespaces, tt.want)
+		} else if got := c.Namespaces.Selector; got != tt.want || c.Namespaces.Names != nil {
+			t.Errorf("%s: selector %q and names %q, want %q and none", tt.line, got, c.Namespaces.Names, tt.want)
 		}
 	}
 }

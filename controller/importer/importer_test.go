@@ -805,7 +805,7 @@ func TestTaking(t *testing.T) {
 	i.annotate("east, west")
 	got := i.do("allowed", func() bool { return i.allowed() == "east, west" })
 	i.Expect("an allowed source, no VIP", got, newImportWrite, newSliceWrite, importStatus)
-	i = i.with(func(c *Config) { c.Policy.Names = []string{"other"} })
+	i = i.with(func(c *Config) { c.Policy.Namespaces.Names = []string{"other"} })
 	i.Expect("a namespace that takes no part", i.do("", always), importedWrite("DELETE", "west", "a"),
 		"DELETE shop/serviceimports/db")
 	i.lossBeside(west, b.partner("north"), b.partner("south"))
@@ -818,7 +818,7 @@ func (i importing) lossBeside(west, north, south partner) {
 	slice := north.slice("n", "10.2.0.8")
 	i.Create(north.record(), slice, south.record(), south.slice("s", "10.2.0.7"))
 	i.annotate("east, west, north, south")
-	i = i.with(func(c *Config) { c.Policy.Names = nil })
+	i = i.with(func(c *Config) { c.Policy.Namespaces.Names = nil })
 	i.do("all records", func() bool {
 		return len(i.Broker.Records(db)) == 3 && i.addressOf("north") != "" && i.addressOf("south") != "" &&
 			i.allowed() == "east, west, north, south"

@@ -1,12 +1,10 @@
 package member
 
 import (
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
@@ -15,14 +13,13 @@ import (
 
 // A Policy decides which namespaces take part, for exports and for imports (docs/spec/controller.md 9).
 //
-// A namespace takes part if Names lists it or Selector matches its labels. With neither, every namespace takes part
-// except default. The namespaces of the controller and of a broker never do. The namespaces kube-* and openshift-* do
-// if they list their source clusters: whoever could export into kube-system of every member would own all of them.
+// A namespace takes part if Namespaces selects it. If that restricts nothing, every namespace takes part except
+// default. The namespaces of the controller and of a broker never do. The namespaces kube-* and openshift-* do if they
+// list their source clusters: whoever could export into kube-system of every member would own all of them.
 type Policy struct {
-	Names      []string
-	Selector   labels.Selector // nil selects nothing
-	Controller string          // namespace of the controller
-	Create     bool            // missing namespaces are created; see [Policy.Creates]
+	Namespaces wellknown.NamespaceChoice
+	Controller string // namespace of the controller
+	Create     bool   // missing namespaces are created; see [Policy.Creates]
 }
 
 // Of returns the policy for ns. A namespace that does not exist, nil, counts as terminating.
@@ -40,10 +37,8 @@ func (p Policy) selects(ns *corev1.Namespace) bool {
 	switch {
 	case p.excludes(ns.Name, ns.Annotations) || IsBrokerNamespace(ns):
 		return false
-	case len(p.Names) > 0:
-		return slices.Contains(p.Names, ns.Name)
-	case p.Selector != nil:
-		return p.Selector.Matches(labels.Set(ns.Labels))
+	case p.Namespaces.Restricts():
+		return p.Namespaces.Selects(ns.Name, ns.Labels)
 	}
 	return ns.Name != metav1.NamespaceDefault
 }
@@ -58,18 +53,18 @@ func (p Policy) excludes(namespace string, annotations map[string]string) bool {
 // of a future member on a broker. A label selector matches no missing namespace.
 func (p Policy) Creates(namespace string) bool {
 	switch {
-	case !p.Create || p.Selector != nil || !apibroker.IsLabel(namespace):
+	case !p.Create || p.Namespaces.Selector != "" || !apibroker.IsLabel(namespace):
 		return false
 	case p.excludes(namespace, nil) || namespace == metav1.NamespaceDefault ||
 		strings.HasPrefix(namespace, "clusterset-") ||
 		apibroker.IsNamespaceName(namespace):
 		return false
 	}
-	return len(p.Names) == 0 || slices.Contains(p.Names, namespace)
+	return !p.Namespaces.Restricts() || p.Namespaces.Selects(namespace, nil)
 }
 
 // LeftOut reports whether the administrator restricted the policy, so that a namespace does not take part although it
 // could. An export to it is then no mistake of the exporting cluster.
 func (p Policy) LeftOut(ns *corev1.Namespace) bool {
-	return (len(p.Names) > 0 || p.Selector != nil) && !p.excludes(ns.Name, ns.Annotations)
+	return p.Namespaces.Restricts() && !p.excludes(ns.Name, ns.Annotations)
 }

@@ -6,17 +6,17 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 
 	apibroker "github.com/clusterset-dns/clusterset/api/broker"
+	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/controller/export"
 )
 
 // docs/spec/controller.md 1, docs/spec/controller.md 9: import_namespaces replaces the default deny, except for kube-*
 // and our own.
 func TestNamespacePolicy(t *testing.T) {
-	named := func(p *Policy) { p.Names = []string{"default", "kube-system", "own", "shop"} }
-	labelled := func(p *Policy) { p.Selector = labels.SelectorFromSet(labels.Set{"team": "a"}) }
+	named := func(p *Policy) { p.Namespaces = choice("default", "kube-system", "own", "shop") }
+	labelled := func(p *Policy) { p.Namespaces = wellknown.NamespaceChoice{Selector: "team=a"} }
 	team := map[string]string{"team": "a"}
 	for _, tt := range []struct {
 		name, namespace string
@@ -80,6 +80,11 @@ func TestNamespacePolicy(t *testing.T) {
 	}
 }
 
+// choice selects namespaces by name.
+func choice(names ...string) wellknown.NamespaceChoice {
+	return wellknown.NamespaceChoice{Names: names}
+}
+
 // docs/spec/controller.md 5.9: which missing namespaces are created.
 func TestCreates(t *testing.T) {
 	ofMember := apibroker.NamespaceName("hub", "west")
@@ -89,11 +94,11 @@ func TestCreates(t *testing.T) {
 		want []string
 	}{
 		{name: "off"},
-		{name: "off, with names", p: Policy{Names: []string{"shop"}}},
+		{name: "off, with names", p: Policy{Namespaces: choice("shop")}},
 		{name: "all", p: Policy{Create: true}, want: []string{"shop", "bank", "kubernetes"}},
-		{name: "names", p: Policy{Create: true, Names: []string{"shop", "default", "kube-x", "own", "clusterset-verify-a",
-			ofMember}}, want: []string{"shop"}},
-		{name: "selector", p: Policy{Create: true, Selector: labels.Everything()}},
+		{name: "names", p: Policy{Create: true, Namespaces: choice("shop", "default", "kube-x", "own",
+			"clusterset-verify-a", ofMember)}, want: []string{"shop"}},
+		{name: "selector", p: Policy{Create: true, Namespaces: wellknown.NamespaceChoice{Selector: "team"}}},
 	} {
 		tt.p.Controller = "own"
 		var got []string
@@ -114,7 +119,7 @@ func TestNoPartOfBroker(t *testing.T) {
 	p := Policy{}
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "clusterset-0",
 		Labels: map[string]string{apibroker.LabelClusterID: "east"}}}
-	p.Names = []string{ns.Name}
+	p.Namespaces = choice(ns.Name)
 	if got := p.Of(ns); got != export.NotAllowed {
 		t.Errorf("policy of a broker namespace = %v, want %v", got, export.NotAllowed)
 	}
@@ -122,8 +127,8 @@ func TestNoPartOfBroker(t *testing.T) {
 
 // docs/spec/controller.md 9: an export from a namespace that import_namespaces does not select here is no mistake.
 func TestLeftOut(t *testing.T) {
-	named := Policy{Controller: "own", Names: []string{"shop"}}
-	labelled := Policy{Controller: "own", Selector: labels.Everything()}
+	named := Policy{Controller: "own", Namespaces: choice("shop")}
+	labelled := Policy{Controller: "own", Namespaces: wellknown.NamespaceChoice{Selector: "team"}}
 	for _, tt := range []struct {
 		name, namespace string
 		policy          Policy
