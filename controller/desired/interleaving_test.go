@@ -21,6 +21,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/controller/export"
 	"github.com/clusterset-dns/clusterset/controller/merge"
+	"github.com/clusterset-dns/clusterset/test/harness/exportspec"
 	"github.com/clusterset-dns/clusterset/test/harness/tier"
 )
 
@@ -31,6 +32,7 @@ type local struct {
 	exp     *mcsv1beta1.ServiceExport
 	service *corev1.Service
 	slices  []*discoveryv1.EndpointSlice
+	random  *uint64 // the seed of properties that no Service has together; nil for those of the Service
 }
 
 // An event is what a watch of the broker delivers of one object: it is there, or, without a value, it is gone.
@@ -65,10 +67,14 @@ type valueClusterset struct {
 	options merge.Options
 }
 
+// networksOf returns what a member declares.
 func networksOf(i int) []netip.Prefix {
 	return []netip.Prefix{netip.MustParsePrefix(fmt.Sprintf("10.%d.0.0/16", i)),
 		netip.MustParsePrefix(fmt.Sprintf("fd00:%d::/32", i))}
 }
+
+// undeclared begins addresses that members export, although they did not declare them.
+const undeclared = "8.8.8."
 
 // newLocal makes what a cluster may have of its own after its nth operation.
 func (g generator) newLocal(i, n int) local {
@@ -93,26 +99,38 @@ func (g generator) newLocal(i, n int) local {
 		}
 	}
 	l := local{exp: exp, service: s}
-	for j := range g.IntN(4) {
+	if g.IntN(2) == 0 {
+		l.random = new(g.Uint64())
+	}
+	l.slices = g.newSlices(i, s)
+	return l
+}
+
+// newSlices makes those of the Service of a cluster.
+func (g generator) newSlices(i int, s *corev1.Service) (all []*discoveryv1.EndpointSlice) {
+	for j := range 1 + g.IntN(3) {
 		sl := &discoveryv1.EndpointSlice{ObjectMeta: metaOf(shop.Namespace, fmt.Sprintf("%s-%d", shop.Name, j)),
 			AddressType: discoveryv1.AddressTypeIPv4}
+		address := pick(g, fmt.Sprintf("10.%d.0.", i), fmt.Sprintf("10.%d.0.", i), undeclared)
+		if g.IntN(4) == 0 {
+			sl.AddressType, address = discoveryv1.AddressTypeIPv6, fmt.Sprintf("fd00:%d::", i)
+		}
 		sl.Labels = map[string]string{discoveryv1.LabelServiceName: shop.Name}
-		for range g.IntN(3) {
+		for range g.IntN(4) {
 			sl.Endpoints = append(sl.Endpoints, discoveryv1.Endpoint{
-				Addresses:  []string{fmt.Sprintf("10.%d.0.%d", i, 1+g.IntN(5))},
+				Addresses:  []string{fmt.Sprint(address, 1+g.IntN(5))},
 				Conditions: discoveryv1.EndpointConditions{Ready: new(g.IntN(3) > 0)},
 			})
 		}
 		for _, p := range s.Spec.Ports {
 			sl.Ports = append(sl.Ports, discoveryv1.EndpointPort{Name: &p.Name, Port: &p.Port, Protocol: &p.Protocol})
 		}
-		l.slices = append(l.slices, sl)
+		all = append(all, sl)
 	}
-	return l
+	return all
 }
 
-// uid has as many digits for each n.
-func uid(n int) types.UID { return types.UID(fmt.Sprintf("uid-%06d", n)) }
+func uid(n int) types.UID { return types.UID(fmt.Sprintf("00000000-0000-4000-8000-%012d", n)) }
 
 func metaOf(namespace, name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: namespace, Name: name}
@@ -123,10 +141,14 @@ func (l *local) exported(i int, id string) export.Result {
 	if l.exp == nil {
 		return export.Result{}
 	}
-	return export.From(l.exp, l.service, l.slices, export.Options{
+	result := export.From(l.exp, l.service, l.slices, export.Options{
 		ClusterID: id, BrokerNamespace: broker.NamespaceName("member", id), Namespace: export.Allowed,
-		Networks: networksOf(i),
+		Networks: append(networksOf(i), netip.MustParsePrefix(undeclared+"0/24")),
 	})
+	if l.random != nil && result.Record != nil {
+		exportspec.Randomize(rand.New(rand.NewPCG(*l.random, 1)), &result.Record.Spec)
+	}
+	return result
 }
 
 // publish writes what a member exports to the broker, and what differs from before to all watches.
@@ -225,7 +247,7 @@ func (m *valueMember) identify() {
 	identify := func(o metav1.Object) {
 		if o.GetUID() == "" {
 			m.uids++
-			o.SetUID(uid(m.uids))
+			o.SetUID(uid(1_000_000 + m.uids)) // no export has it
 		}
 	}
 	if m.existing.Import != nil {
@@ -359,19 +381,25 @@ func (c *valueClusterset) play(t *testing.T, todo [][]local) []string {
 }
 
 // TestAnyDeliveryEndsInTheSameBytes plays the same 200 operations of up to five members in several interleavings:
-// exports are late, watches deliver late, twice, and lose what a new list then has, importers compare and write at any
-// moment, and objects are made anew with another UID. In the end each member has the same bytes, and the oldest export
-// is the same one for all (docs/spec/controller.md 4.1).
+// exports are random and late, watches deliver late, twice, and lose what a new list then has, importers compare and
+// write at any moment, and objects are made anew with another UID. In the end each member has the same bytes, and the
+// oldest export is the same one for all (docs/spec/controller.md 4.1).
 func TestAnyDeliveryEndsInTheSameBytes(t *testing.T) {
 	t.Logf("-interleaving %d", *interleavingSeed)
-	for seed := *interleavingSeed; seed < *interleavingSeed+uint64(tier.Size(3, 12)); seed++ {
+	imported := false
+	for seed := *interleavingSeed; seed < *interleavingSeed+uint64(tier.Size(5, 20)); seed++ {
 		g := newGenerator(seed)
-		o := merge.Options{Mode: pick(g, merge.KEP, merge.Lighthouse, merge.First), VIP: merge.Derived}
+		o := g.options()
 		count := 2 + g.IntN(len(clusters)-1)
 		todo := make([][]local, count)
 		for i := range todo {
 			for n := range 200 / count {
-				todo[i] = append(todo[i], g.newLocal(i, n))
+				l := g.newLocal(i, n)
+				if n > 0 && todo[i][n-1].exp != nil && g.IntN(2) == 0 { // only endpoints change
+					l = todo[i][n-1]
+					l.slices = g.newSlices(i, l.service)
+				}
+				todo[i] = append(todo[i], l)
 			}
 		}
 		var want []string
@@ -392,10 +420,14 @@ func TestAnyDeliveryEndsInTheSameBytes(t *testing.T) {
 				want = got
 			}
 			for i := range got {
+				imported = imported || strings.Contains(got[i], importedPrefix)
 				if got[i] != want[i] {
 					t.Fatalf("-interleaving %d: %s has\n%s\nin another interleaving\n%s", seed, clusters[i], want[i], got[i])
 				}
 			}
 		}
+	}
+	if !imported {
+		t.Error("no member imported anything")
 	}
 }

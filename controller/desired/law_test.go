@@ -14,94 +14,7 @@ import (
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 	"github.com/clusterset-dns/clusterset/controller/merge"
-	"github.com/clusterset-dns/clusterset/test/harness/tier"
 )
-
-// A clusterset is what a member of the clusterset sees, and what it has written for it.
-type clusterset struct {
-	records  map[string]merge.Record
-	sources  map[string][]*discoveryv1.EndpointSlice
-	existing Objects
-}
-
-// step applies one operation of a cluster and lets the importer catch up, as in docs/spec/controller.md 10.2: compare,
-// then write.
-func (w *clusterset) step(t *testing.T, cluster string, op operation, o merge.Options) {
-	t.Helper()
-	w.records[cluster], w.sources[cluster] = op.record, op.slices
-	if op.unexport {
-		delete(w.records, cluster)
-		delete(w.sources, cluster)
-	}
-	desired := w.desired(o)
-	w.existing.apply(Diff(desired, w.existing))
-	if again := Diff(desired, w.existing); !again.Empty() {
-		t.Fatalf("after its own changes the diff is %s, want none", mustJSON(t, again))
-	}
-}
-
-func (w *clusterset) desired(o merge.Options) Objects {
-	var records []merge.Record
-	c := ImportingCluster{Families: []corev1.IPFamily{v4, v6}}
-	for cluster, r := range w.records { // in any order
-		records = append(records, r)
-		c.Sources = append(c.Sources, Source{
-			Cluster: cluster, Slices: w.sources[cluster], Local: cluster == "a",
-			Declared: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")},
-		})
-	}
-	desired, _ := ObjectsOf(merge.Merge(shop, records, o), c)
-	return desired
-}
-
-// An operation is what one cluster does to its export.
-type operation struct {
-	unexport bool
-	record   merge.Record
-	slices   []*discoveryv1.EndpointSlice
-}
-
-// Any interleaving of 200 operations of 5 clusters ends in the same bytes: nothing that was there before is left over.
-func TestAnyInterleavingEndsInTheSameBytes(t *testing.T) {
-	for seed := range uint64(tier.Size(3, 10)) {
-		g := newGenerator(seed)
-		o := g.options()
-		todo := map[string][]operation{}
-		for _, cluster := range clusters {
-			for range 200 / len(clusters) {
-				todo[cluster] = append(todo[cluster], operation{
-					unexport: g.IntN(4) == 0, record: g.record(cluster), slices: g.slices(cluster),
-				})
-			}
-		}
-		var want string
-		for round := range 6 {
-			w := clusterset{records: map[string]merge.Record{}, sources: map[string][]*discoveryv1.EndpointSlice{}}
-			next := map[string]int{}
-			for _, cluster := range g.interleaving() {
-				w.step(t, cluster, todo[cluster][next[cluster]], o)
-				next[cluster]++
-			}
-			got, direct := stripped(t, w.existing), stripped(t, w.desired(o))
-			if round == 0 {
-				want = got
-			}
-			if got != want {
-				t.Fatalf("seed %d: %s\nin another interleaving %s", seed, want, got)
-			}
-			if direct != got {
-				t.Fatalf("seed %d: %s\nmade at once %s", seed, got, direct)
-			}
-		}
-	}
-}
-
-// interleaving returns the cluster of each of 200 operations.
-func (g generator) interleaving() []string {
-	turns := slices.Repeat(clusters, 200/len(clusters))
-	g.Shuffle(len(turns), func(i, j int) { turns[i], turns[j] = turns[j], turns[i] })
-	return turns
-}
 
 // stripped shows objects without what only an API server fills in.
 func stripped(t *testing.T, o Objects) string {
@@ -120,6 +33,9 @@ func stripped(t *testing.T, o Objects) string {
 		strip(o.Service)
 		// They are a matter of history, too: the primary family of a Service cannot change.
 		o.Service.Spec.IPFamilies, o.Service.Spec.IPFamilyPolicy = nil, nil
+		if o.Service.Spec.InternalTrafficPolicy == nil { // the default
+			o.Service.Spec.InternalTrafficPolicy = new(corev1.ServiceInternalTrafficPolicyCluster)
+		}
 	}
 	var list []*discoveryv1.EndpointSlice
 	for _, s := range o.Slices {
