@@ -43,8 +43,8 @@ func ShownCopy(e *discoveryv1.EndpointSlice) *discoveryv1.EndpointSlice {
 	return e
 }
 
-// IsHidden reports whether proxies leave out an imported slice. The headless label decides alone: older versions of
-// ours set no other one.
+// IsHidden reports whether proxies leave out an imported slice. The headless label decides alone: a Headless import has
+// no other one.
 func IsHidden(e *discoveryv1.EndpointSlice) bool {
 	_, hidden := e.Labels[corev1.IsHeadlessService]
 	return hidden
