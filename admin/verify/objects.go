@@ -135,14 +135,7 @@ func (v *verifier) awaitPods(ctx context.Context) error {
 	v.progress("waiting for a Pod in each member")
 	err := v.forEachMember(func(m *verifiedMember) error {
 		err := v.await(ctx, func(ctx context.Context) error {
-			p := read.One[corev1.Pod](ctx, m.Cluster, read.Pods, v.namespace, "serve")
-			switch {
-			case p.Value == nil:
-				return errors.New("Pod serve: " + cmp.Or(p.Why, "it does not exist"))
-			case !read.PodReady(p.Value):
-				return errors.New(read.PodState(p.Value))
-			}
-			return nil
+			return m.checkPod(ctx, v.namespace, "serve", read.PodReady)
 		})
 		if err != nil {
 			m.podFault = m.Name + ": " + err.Error()
@@ -151,16 +144,27 @@ func (v *verifier) awaitPods(ctx context.Context) error {
 	})
 	v.forEachPath(func(from, to *verifiedMember, kind plan.ServiceKind) {
 		if kind == plan.ClusterSetIP { // once for a pair
-			v.addChecks(podCheck(from, to, cmp.Or(from.podFault, to.podFault)))
+			v.addChecks(podCheck(from.Name, to.Name, cmp.Or(from.podFault, to.podFault)))
 		}
 	})
 	return err
 }
 
-func podCheck(from, to *verifiedMember, fault string) plan.Check {
-	c := plan.Check{From: from.Name, To: to.Name, Step: plan.Pods, Mark: plan.OK, Evidence: "a Pod runs in both"}
-	if fault != "" {
-		c.Mark, c.Code, c.Evidence = plan.Failed, reason.PodsNotRunning, fault
+// checkPod returns why a Pod is not in a state.
+func (m *verifiedMember) checkPod(ctx context.Context, namespace, name string, is func(*corev1.Pod) bool) error {
+	switch p := read.One[corev1.Pod](ctx, m.Cluster, read.Pods, namespace, name); {
+	case p.Value == nil:
+		return errors.New("Pod " + name + ": " + cmp.Or(p.Why, "it does not exist"))
+	case !is(p.Value):
+		return errors.New(read.PodState(p.Value))
 	}
-	return c
+	return nil
+}
+
+func podCheck(from, to, fault string) plan.Check {
+	result := plan.Outcome{Evidence: "a Pod runs in both"}
+	if fault != "" {
+		result = plan.Outcome{Code: reason.PodsNotRunning, Evidence: fault}
+	}
+	return plan.Way{From: from, To: to}.Check(plan.Pods, result)
 }

@@ -57,22 +57,18 @@ func (v *verifier) exportService(ctx context.Context, m *verifiedMember, kind pl
 	if err != nil {
 		return err
 	}
-	check := plan.Check{From: m.Name, Step: plan.Export, Kind: kind, Mark: plan.OK,
-		Evidence: m.serviceName(kind) + " is exported"}
+	result := plan.Outcome{Evidence: m.serviceName(kind) + " is exported"}
 	err = v.await(ctx, func(ctx context.Context) error { return m.checkExported(ctx, v.namespace, kind) })
 	switch {
 	case kind == plan.Headless && m.balanced:
 		v.skipHeadless(m)
 		return nil
 	case err != nil:
-		check.Mark = plan.Failed
-		check.Code, check.Evidence = v.cause(ctx, m, m, kind,
-			plan.Outcome{Code: reason.ExportPending, Evidence: err.Error()})
+		result = v.cause(ctx, m, m, kind, plan.Outcome{Code: reason.ExportPending, Evidence: err.Error()})
 	}
 	for _, to := range v.members {
 		if to != m {
-			check.To = to.Name
-			v.addChecks(check)
+			v.addChecks(way(m, to, kind).Check(plan.Export, result))
 		}
 	}
 	return nil
@@ -110,29 +106,30 @@ func (m *verifiedMember) checkExported(ctx context.Context, namespace string, ki
 
 // cause is the result of clusterset explain in the member at, or else the observation.
 func (v *verifier) cause(ctx context.Context, at, from *verifiedMember, kind plan.ServiceKind,
-	seen plan.Outcome) (reason.Code, string) {
+	seen plan.Outcome) plan.Outcome {
 	o := explain.Defaults()
 	o.Name = fmt.Sprintf("%s.%s.svc.%s.", from.serviceName(kind), v.namespace, v.options.Zone)
 	o.DNSNamespace = "" // the steps before DNS do not depend on it
 	o.Timeout = min(v.options.Timeout, 10*time.Second)
 	o.Namespace, o.Zone, o.Type = v.options.Namespace, v.options.Zone, plan.Question{}.Type()
 	if r, err := explain.Run(ctx, nil, at.Config, o); err == nil && r.Verdict.Found() {
-		return r.Verdict.Code, fmt.Sprintf("%s (%s)", strings.TrimSuffix(r.Verdict.Sentence, "."), seen.Evidence)
+		return plan.Outcome{Code: r.Verdict.Code,
+			Evidence: fmt.Sprintf("%s (%s)", strings.TrimSuffix(r.Verdict.Sentence, "."), seen.Evidence)}
 	}
-	return seen.Code, seen.Evidence
+	return seen
 }
 
 // awaitImports waits for the imports of all exports, with the endpoints of the Pods that run.
 func (v *verifier) awaitImports(ctx context.Context) error {
 	v.progress("waiting for the imports")
-	failed := map[path]bool{}
+	failed := map[plan.Way]bool{}
 	for _, c := range v.results {
 		if c.Step == plan.Export && c.Mark == plan.Failed {
-			failed[v.pathOf(c)] = true
+			failed[c.Way()] = true
 		}
 	}
 	v.forEachPath(func(from, to *verifiedMember, kind plan.ServiceKind) {
-		at := path{from.index, to.index, kind}
+		at := way(from, to, kind)
 		if failed[at] {
 			return
 		}
@@ -141,14 +138,11 @@ func (v *verifier) awaitImports(ctx context.Context) error {
 			want, err = v.importedAddresses(ctx, from, to, kind)
 			return err
 		})
-		check := plan.Check{From: from.Name, To: to.Name, Step: plan.Import, Kind: kind, Mark: plan.OK,
-			Evidence: cmp.Or(strings.Join(want, ", "), "without endpoints")}
+		result := plan.Outcome{Evidence: cmp.Or(strings.Join(want, ", "), "without endpoints")}
 		if err != nil {
-			check.Mark = plan.Failed
-			check.Code, check.Evidence = v.cause(ctx, to, from, kind,
-				plan.Outcome{Code: reason.ImportMissing, Evidence: err.Error()})
+			result = v.cause(ctx, to, from, kind, plan.Outcome{Code: reason.ImportMissing, Evidence: err.Error()})
 		}
-		v.addChecks(check)
+		v.addChecks(at.Check(plan.Import, result))
 		if err == nil {
 			v.mu.Lock()
 			v.wants[at] = want
@@ -156,13 +150,6 @@ func (v *verifier) awaitImports(ctx context.Context) error {
 		}
 	})
 	return ctx.Err()
-}
-
-func (v *verifier) pathOf(c plan.Check) path {
-	index := func(name string) int {
-		return 1 + slices.IndexFunc(v.members, func(m *verifiedMember) bool { return m.Name == name })
-	}
-	return path{index(c.From), index(c.To), c.Kind}
 }
 
 // importedAddresses returns the addresses of an import, or its gaps.
@@ -236,7 +223,7 @@ func familyOf(address string) corev1.IPFamily {
 // askNames asks for the names of the imports, and connects.
 func (v *verifier) askNames(ctx context.Context) error {
 	return v.askAll(ctx, "ask", func(from, to *verifiedMember, kind plan.ServiceKind) (all []plan.Question) {
-		want, ok := v.wants[path{from.index, to.index, kind}]
+		want, ok := v.wants[way(from, to, kind)]
 		q := v.question(from, kind)
 		switch {
 		case !ok, v.options.Pods && len(want) == 0:
@@ -280,8 +267,7 @@ func (v *verifier) question(from *verifiedMember, kind plan.ServiceKind) plan.Qu
 // askGone asks for the names of ended imports.
 func (v *verifier) askGone(ctx context.Context) error {
 	return v.askAll(ctx, "ask-gone", func(from, to *verifiedMember, kind plan.ServiceKind) []plan.Question {
-		at := path{from.index, to.index, kind}
-		if !v.resolved[at] {
+		if !v.resolved[way(from, to, kind)] {
 			return nil // replies of DNS would not be about the withdrawal
 		}
 		q := v.question(from, kind)
@@ -320,14 +306,13 @@ func (v *verifier) askAll(ctx context.Context, pod string,
 		}
 		for i, q := range all {
 			if err != nil {
-				from := v.members[v.pathOf(plan.Check{From: q.From, To: to.Name}).from-1]
-				v.addChecks(podCheck(from, to, to.Name+": "+grantedBy(err).Error()))
+				v.addChecks(podCheck(q.From, to.Name, to.Name+": "+grantedBy(err).Error()))
 				continue
 			}
 			v.addChecks(q.Checks(to.Name, answers[i])...)
 			if answers[i].DNS.Code == "" {
 				v.mu.Lock()
-				v.resolved[v.pathOf(plan.Check{From: q.From, To: to.Name, Kind: q.Kind})] = true
+				v.resolved[plan.Way{From: q.From, To: to.Name, Kind: q.Kind}] = true
 				v.mu.Unlock()
 			}
 		}
@@ -350,14 +335,9 @@ func (v *verifier) askInPod(ctx context.Context, m *verifiedMember, name string,
 		return nil, err
 	}
 	ended := func(ctx context.Context) error {
-		p := read.One[corev1.Pod](ctx, m.Cluster, read.Pods, v.namespace, name)
-		if p.Value == nil || p.Value.Status.Phase != corev1.PodSucceeded && p.Value.Status.Phase != corev1.PodFailed {
-			if p.Value == nil {
-				return errors.New("Pod " + name + ": " + cmp.Or(p.Why, "it does not exist"))
-			}
-			return errors.New(read.PodState(p.Value))
-		}
-		return nil
+		return m.checkPod(ctx, v.namespace, name, func(p *corev1.Pod) bool {
+			return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+		})
 	}
 	err = v.await(ctx, ended) // to start
 	if err != nil {
@@ -414,11 +394,11 @@ func (v *verifier) awaitWithdrawal(ctx context.Context, exporter *verifiedMember
 		if from != exporter {
 			return
 		}
-		if _, ok := v.wants[path{from.index, to.index, kind}]; !ok {
+		at := way(from, to, kind)
+		if _, ok := v.wants[at]; !ok {
 			return
 		}
-		check := plan.Check{From: from.Name, To: to.Name, Step: plan.Withdrawal, Kind: kind, Mark: plan.OK,
-			Evidence: "the import is gone"}
+		result := plan.Outcome{Evidence: "the import is gone"}
 		err := v.await(ctx, func(ctx context.Context) error {
 			r := to.Import(ctx, cause.Target{Namespace: v.namespace, Service: from.serviceName(kind)})
 			if r.State == cause.Absent {
@@ -427,8 +407,8 @@ func (v *verifier) awaitWithdrawal(ctx context.Context, exporter *verifiedMember
 			return errors.New(cmp.Or(r.Why, "there is a ServiceImport "+from.serviceName(kind)))
 		})
 		if err != nil {
-			check.Mark, check.Code, check.Evidence = plan.Failed, reason.ImportNotWithdrawn, err.Error()
+			result = plan.Outcome{Code: reason.ImportNotWithdrawn, Evidence: err.Error()}
 		}
-		v.addChecks(check)
+		v.addChecks(at.Check(plan.Withdrawal, result))
 	})
 }

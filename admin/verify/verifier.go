@@ -38,15 +38,9 @@ type verifier struct {
 
 	mu      sync.Mutex // guards what follows, and progress
 	results []plan.Check
-	wants   map[path][]string // addresses of the imports that were found
+	wants   map[plan.Way][]string // addresses of the imports that were found
 
-	resolved map[path]bool // in DNS
-}
-
-// A path is the way of a kind of Service from a member to another one.
-type path struct {
-	from, to int
-	kind     plan.ServiceKind
+	resolved map[plan.Way]bool // in DNS
 }
 
 // A verifiedMember is a member and its known state.
@@ -83,8 +77,8 @@ var kinds = []plan.ServiceKind{plan.Headless, plan.ClusterSetIP}
 
 // newVerifier reads the members, and writes nothing.
 func newVerifier(ctx context.Context, clusters []Member, o Options) (*verifier, error) {
-	v := &verifier{options: o, namespace: namePrefix + strings.ToLower(rand.Text()[:8]), wants: map[path][]string{},
-		resolved: map[path]bool{}}
+	v := &verifier{options: o, namespace: namePrefix + strings.ToLower(rand.Text()[:8]), wants: map[plan.Way][]string{},
+		resolved: map[plan.Way]bool{}}
 	if len(clusters) < 2 {
 		return nil, fmt.Errorf("%d members: want 2 or more (--contexts), to verify the way from each to each other", len(clusters))
 	}
@@ -167,6 +161,10 @@ func (v *verifier) forEachMember(do func(*verifiedMember) error) error {
 
 // maxDuration is how long a run takes at most.
 func (v *verifier) maxDuration() time.Duration { return phases * v.options.Timeout }
+
+func way(from, to *verifiedMember, kind plan.ServiceKind) plan.Way {
+	return plan.Way{From: from.Name, To: to.Name, Kind: kind}
+}
 
 // forEachPath calls do for each way from a member to another one, all at once.
 func (v *verifier) forEachPath(do func(from, to *verifiedMember, kind plan.ServiceKind)) {

@@ -55,31 +55,25 @@ func Plan(members []Member, pods bool) (all []Check) {
 // result is skipped, because of the first one of its kind that failed.
 func Fill(plan, results []Check) (all []Check) {
 	type place struct {
-		from, to string
-		step     Step
-		kind     ServiceKind
+		Way
+		step Step
 	}
-	at := func(c Check) place { return place{c.From, c.To, c.Step, c.Kind} }
+	at := func(c Check) place { return place{c.Way(), c.Step} }
 	found := map[place][]Check{}
 	for _, r := range results {
 		found[at(r)] = append(found[at(r)], r)
 	}
-	type way struct {
-		from, to string
-		kind     ServiceKind
-	}
-	cause := map[way]Step{}
+	cause := map[Way]Step{}
 	for _, p := range plan {
 		got := found[at(p)]
 		for _, r := range got {
-			w := way{p.From, p.To, p.Kind}
-			if _, known := cause[w]; r.Mark == Failed && !known {
-				cause[w] = p.Step
+			if _, known := cause[p.Way()]; r.Mark == Failed && !known {
+				cause[p.Way()] = p.Step
 			}
 		}
 		if len(got) == 0 {
 			p.Evidence = cmp.Or(p.Evidence, "it was not reached")
-			for _, w := range []way{{p.From, p.To, ""}, {p.From, p.To, p.Kind}} {
+			for _, w := range []Way{{p.From, p.To, ""}, p.Way()} {
 				if step, failed := cause[w]; failed {
 					p.Evidence = fmt.Sprintf("the step %q failed", step)
 					break

@@ -48,6 +48,24 @@ type Outcome struct {
 	Evidence string      `json:"evidence"`
 }
 
+// A Way is that of a kind of Service from a member to another one.
+type Way struct {
+	From, To string
+	Kind     ServiceKind
+}
+
+// Check is the result of a step on the way.
+func (w Way) Check(step Step, o Outcome) Check {
+	c := Check{From: w.From, To: w.To, Step: step, Kind: w.Kind, Mark: OK, Code: o.Code, Evidence: o.Evidence}
+	if o.Code != "" {
+		c.Mark = Failed
+	}
+	return c
+}
+
+// Way is that of the check.
+func (c Check) Way() Way { return Way{c.From, c.To, c.Kind} }
+
 // Worked reports whether everything worked.
 func (a Answer) Worked() bool {
 	return a.DNS.Code == "" && (a.TCP == nil || a.TCP.Code == "") && (a.UDP == nil || a.UDP.Code == "")
@@ -105,11 +123,8 @@ func (q Question) Checks(to string, a Answer) []Check {
 		name = NameGone
 	}
 	of := func(step Step, o Outcome) Check {
-		c := Check{From: q.From, To: to, Step: step, Kind: q.Kind, Family: q.Family, Mark: OK, Code: o.Code,
-			Evidence: o.Evidence}
-		if o.Code != "" {
-			c.Mark = Failed
-		}
+		c := Way{q.From, to, q.Kind}.Check(step, o)
+		c.Family = q.Family
 		return c
 	}
 	all := []Check{of(name, a.DNS)}
