@@ -7,26 +7,20 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/dynamic"
 
 	"github.com/clusterset-dns/clusterset/admin/read"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 )
 
-// completionTimeout limits how long a shell waits for completions.
+// completionTimeout limits how long a shell waits for completions, and a command for a hint.
 const completionTimeout = 2 * time.Second
 
 // completeNamespaces completes namespaces of the member.
 func (f *factory) completeNamespaces(c *cobra.Command, _ []string, prefix string) ([]string, cobra.ShellCompDirective) {
-	client, _, err := f.namespaced()
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveError
-	}
-	all, err := listServed(c.Context(), client, read.Namespaces, "", "")
-	return completeNames(all, err, nil, prefix)
+	member, _, err := f.namespaced()
+	return completeListed(c, member, err, listing{of: read.Namespaces}, prefix)
 }
 
 // namespaceFlag adds a flag for a namespace of the member. Its default is the value that there is.
@@ -50,12 +44,9 @@ func (f *factory) dnsFlags(c *cobra.Command, zone, service, namespace *string) {
 // completeResources completes names of objects in the selected namespace, filtered by a label selector.
 func (f *factory) completeResources(of schema.GroupVersionResource, selector string) completion {
 	return func(c *cobra.Command, args []string, prefix string) ([]string, cobra.ShellCompDirective) {
-		client, namespace, err := f.namespaced()
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveError
-		}
-		all, err := listServed(c.Context(), client, of, namespace, selector)
-		return completeNames(all, err, args, prefix)
+		member, namespace, err := f.namespaced()
+		l := listing{of: of, namespace: namespace, selector: selector, without: args}
+		return completeListed(c, member, err, l, prefix)
 	}
 }
 
@@ -65,39 +56,43 @@ func (f *factory) completeMembers(c *cobra.Command, args []string, prefix string
 	if err != nil || len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	client, err := dynamic.NewForConfig(config)
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveError
-	}
-	all, err := listServed(c.Context(), client, v1alpha1.Members, "", "")
-	return completeNames(all, err, args, prefix)
+	hub, err := read.Open(read.RoleBroker, config)
+	return completeListed(c, hub, err, listing{of: v1alpha1.Members}, prefix)
 }
 
-// listServed lists objects within the time for completions.
-func listServed(ctx context.Context, client dynamic.Interface, of schema.GroupVersionResource,
-	namespace, selector string) ([]unstructured.Unstructured, error) {
-	ctx, cancel := context.WithTimeout(ctx, completionTimeout)
-	defer cancel()
-	all, err := read.Served(of, func(r schema.GroupVersionResource) (*unstructured.UnstructuredList, error) {
-		return client.Resource(r).Namespace(namespace).List(ctx, metav1.ListOptions{LabelSelector: selector})
-	})
-	if err != nil {
-		return nil, err
-	}
-	return all.Items, nil
+// A listing selects names for a shell or a hint.
+type listing struct {
+	of                  schema.GroupVersionResource
+	namespace, selector string
+	without             []string                                // names that are given already
+	word                func(*unstructured.Unstructured) string // the name, if nil
 }
 
-// completeNames completes names of objects that begin with prefix and are not among the arguments yet.
-func completeNames(all []unstructured.Unstructured, err error, args []string, prefix string) ([]string,
-	cobra.ShellCompDirective) {
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveError
-	}
-	var found []string
-	for i := range all {
-		if name := all[i].GetName(); !slices.Contains(args, name) {
-			found = append(found, name)
+func (l listing) names(ctx context.Context, from *read.Cluster) (names []string, err error) {
+	all, err := from.ListObjects(ctx, l.of, l.namespace, l.selector)
+	for _, o := range all {
+		name := o.GetName()
+		if l.word != nil {
+			name = l.word(o)
+		}
+		if !slices.Contains(l.without, name) {
+			names = append(names, name)
 		}
 	}
-	return withPrefix(found, prefix), cobra.ShellCompDirectiveNoFileComp
+	return names, err
+}
+
+// completeListed completes names of objects. err is the error of opening their API server.
+func completeListed(c *cobra.Command, from *read.Cluster, err error, l listing, prefix string) ([]string,
+	cobra.ShellCompDirective) {
+	ctx, cancel := context.WithTimeout(c.Context(), completionTimeout)
+	defer cancel()
+	var names []string
+	if err == nil {
+		names, err = l.names(ctx, from)
+	}
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	return withPrefix(names, prefix), cobra.ShellCompDirectiveNoFileComp
 }

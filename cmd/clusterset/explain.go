@@ -11,7 +11,7 @@ import (
 
 	"github.com/miekg/dns"
 	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/clusterset-dns/clusterset/admin/explain"
 	"github.com/clusterset-dns/clusterset/admin/explain/cause"
@@ -154,21 +154,22 @@ func (e *explainCommand) qualified(name string) string {
 	return name
 }
 
+// shortName is the name of a service, to be qualified.
+func shortName(o *unstructured.Unstructured) string { return o.GetName() + "." + o.GetNamespace() }
+
 // nearNames returns up to three imports and exports with a name at most two letters away, with namespace and service
 // swapped, or in another namespace. It returns nil for the name of one, and without the right to list them.
 func (e *explainCommand) nearNames(ctx context.Context, name string) (all []string) {
 	t, ok := cause.Locate(name, e.options.Zone)
-	client, _, err := e.namespaced()
+	member, _, err := e.namespaced()
 	if !ok || err != nil {
 		return nil
 	}
-	var names []string
-	for _, kind := range []schema.GroupVersionResource{read.ServiceImports, read.ServiceExports} {
-		found, _ := listServed(ctx, client, kind, "", "") // without them, no name is near
-		for i := range found {
-			names = append(names, found[i].GetName()+"."+found[i].GetNamespace())
-		}
-	}
+	ctx, cancel := context.WithTimeout(ctx, 2*completionTimeout)
+	defer cancel()
+	imports, _ := listing{of: read.ServiceImports, word: shortName}.names(ctx, member) // without them, no name is near
+	exports, _ := listing{of: read.ServiceExports, word: shortName}.names(ctx, member)
+	names := slices.Concat(imports, exports)
 	typed, swapped := t.Service+"."+t.Namespace, t.Namespace+"."+t.Service
 	if slices.Contains(names, typed) {
 		return nil
@@ -237,17 +238,7 @@ func (e *explainCommand) completeQuestion(c *cobra.Command, args []string, prefi
 	default:
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	client, _, err := e.namespaced()
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveError
-	}
-	all, err := listServed(c.Context(), client, read.ServiceImports, *e.kube.Namespace, "")
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveError
-	}
-	var words []string
-	for i := range all {
-		words = append(words, e.qualified(all[i].GetName()+"."+all[i].GetNamespace()))
-	}
-	return withPrefix(words, prefix), cobra.ShellCompDirectiveNoFileComp
+	member, _, err := e.namespaced()
+	return completeListed(c, member, err, listing{of: read.ServiceImports, namespace: *e.kube.Namespace,
+		word: func(o *unstructured.Unstructured) string { return e.qualified(shortName(o)) }}, prefix)
 }

@@ -77,7 +77,7 @@ func (e *exportCommand) selectServices(ctx context.Context, args []string) (name
 	if err != nil {
 		return nil, fmt.Errorf("--selector=%s: %w", e.selector, err)
 	}
-	found, err := e.client.Resource(read.Services).Namespace(e.namespace).List(ctx,
+	found, err := e.member.Client.Resource(read.Services).Namespace(e.namespace).List(ctx,
 		metav1.ListOptions{LabelSelector: selector.String()})
 	if err != nil {
 		return nil, err
@@ -170,7 +170,7 @@ func isOfRule(exp *unstructured.Unstructured) bool {
 func (e *exportCommand) takeOver(ctx context.Context, r schema.GroupVersionResource, name string) (
 	*unstructured.Unstructured, error) {
 	patch := fmt.Sprintf(`{"metadata":{"labels":{%q:null}}}`, broker.LabelManagedBy)
-	return e.client.Resource(r).Namespace(e.namespace).Patch(ctx, name, types.MergePatchType, []byte(patch),
+	return e.member.Client.Resource(r).Namespace(e.namespace).Patch(ctx, name, types.MergePatchType, []byte(patch),
 		metav1.PatchOptions{FieldManager: wellknown.ManagerExport, DryRun: e.options.DryRun.Field()})
 }
 
@@ -193,7 +193,7 @@ func (e *exportCommand) desired(gv schema.GroupVersion, name string) *unstructur
 }
 
 func (e *exportCommand) export(ctx context.Context, name string) error {
-	before, err := e.get(ctx, read.ServiceExports, name)
+	before, err := e.member.Get(ctx, read.ServiceExports, e.namespace, name)
 	if apierrors.IsNotFound(err) {
 		before, err = nil, e.missingError(ctx, err)
 		if err == nil && e.check {
@@ -208,8 +208,8 @@ func (e *exportCommand) export(ctx context.Context, name string) error {
 		options := metav1.ApplyOptions{FieldManager: wellknown.ManagerExport, Force: true, DryRun: e.options.DryRun.Field()}
 		after, err := read.Served(read.ServiceExports, func(r schema.GroupVersionResource) (*unstructured.Unstructured,
 			error) {
-			after, err := e.client.Resource(r).Namespace(e.namespace).Apply(ctx, name, e.desired(r.GroupVersion(), name),
-				options)
+			after, err := e.member.Client.Resource(r).Namespace(e.namespace).Apply(ctx, name,
+				e.desired(r.GroupVersion(), name), options)
 			if err == nil && isOfRule(after) {
 				after, err = e.takeOver(ctx, r, name)
 			}

@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/dynamic"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset/admin/read"
@@ -20,7 +19,7 @@ import (
 // An exportCommand is one call of "export" or "unexport".
 type exportCommand struct {
 	*output
-	client    dynamic.Interface
+	member    *read.Cluster
 	namespace string
 	options   write.Options
 
@@ -40,10 +39,10 @@ func (e *exportCommand) flags(c *cobra.Command) {
 	waits.flag(c.Flags(), &e.timeout, "timeout", "maximum `DURATION` to wait, for all services together")
 }
 
-// open makes the client.
+// open does not contact the API server.
 func (e *exportCommand) open() (err error) {
 	e.options = e.writeOptions()
-	e.client, e.namespace, err = e.namespaced()
+	e.member, e.namespace, err = e.namespaced()
 	return err
 }
 
@@ -70,8 +69,7 @@ func (e *exportCommand) missingError(ctx context.Context, notFound error) error 
 		(status.Status().Details == nil || status.Status().Details.Name == "") {
 		return errors.New("this cluster has no CRD ServiceExport: run \"clusterset join\" first, which installs it")
 	}
-	_, err := e.client.Resource(read.Namespaces).Get(ctx, e.namespace,
-		metav1.GetOptions{})
+	_, err := e.member.Get(ctx, read.Namespaces, "", e.namespace)
 	if apierrors.IsNotFound(err) {
 		return fmt.Errorf("namespace %q does not exist: want the namespace of the Service (-n)", e.namespace)
 	}
@@ -80,19 +78,12 @@ func (e *exportCommand) missingError(ctx context.Context, notFound error) error 
 
 // checkService returns an error if a Service does not exist. A user who may export may lack the right to list Services.
 func (e *exportCommand) checkService(ctx context.Context, name string) error {
-	all, err := e.client.Resource(read.Services).Namespace(e.namespace).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil
-	}
-	var names []string
-	for i := range all.Items {
-		names = append(names, all.Items[i].GetName())
-	}
-	if slices.Contains(names, name) {
+	names, err := listing{of: read.Services, namespace: e.namespace}.names(ctx, e.member)
+	if err != nil || slices.Contains(names, name) {
 		return nil
 	}
 	hints := near(name, names)
-	others, err := e.client.Resource(read.Services).List(ctx,
+	others, err := e.member.Client.Resource(read.Services).List(ctx,
 		metav1.ListOptions{FieldSelector: "metadata.name=" + name, Limit: 3})
 	if err == nil { // a user may lack the right for all namespaces
 		for i := range others.Items {

@@ -10,7 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset/admin/explain/cause"
@@ -21,20 +20,9 @@ import (
 	"github.com/clusterset-dns/clusterset/api/reason"
 )
 
-// get returns an object of the cluster, or of the namespace of the command.
-func (e *exportCommand) get(ctx context.Context, of schema.GroupVersionResource,
-	name string) (*unstructured.Unstructured, error) {
-	return read.Served(of, func(r schema.GroupVersionResource) (*unstructured.Unstructured, error) {
-		if r.Group == about.GroupName {
-			return e.client.Resource(r).Get(ctx, name, metav1.GetOptions{})
-		}
-		return e.client.Resource(r).Namespace(e.namespace).Get(ctx, name, metav1.GetOptions{})
-	})
-}
-
 // property returns a ClusterProperty, or nil.
 func (e *exportCommand) property(ctx context.Context, name string) (*unstructured.Unstructured, error) {
-	o, err := e.get(ctx, v1beta1.Resource, name)
+	o, err := e.member.Get(ctx, v1beta1.Resource, "", name)
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
@@ -64,7 +52,7 @@ func (e *exportCommand) isMember(ctx context.Context) (bool, error) {
 func (e *exportCommand) waitExported(ctx context.Context, name string) error {
 	var last mcsv1beta1.ServiceExport
 	err := e.poll(ctx, "the controller exports "+name, func(ctx context.Context) (bool, error) {
-		o, err := e.get(ctx, read.ServiceExports, name)
+		o, err := e.member.Get(ctx, read.ServiceExports, e.namespace, name)
 		if err != nil {
 			return false, err
 		}
@@ -124,7 +112,7 @@ func (e *exportCommand) poll(ctx context.Context, what string, done func(context
 // isWithdrawn reports whether the export with this UID no longer exists, and the ServiceImport no longer lists this
 // cluster.
 func (e *exportCommand) isWithdrawn(ctx context.Context, name, uid string) (bool, error) {
-	exp, err := e.get(ctx, read.ServiceExports, name)
+	exp, err := e.member.Get(ctx, read.ServiceExports, e.namespace, name)
 	if err == nil {
 		return string(exp.GetUID()) != uid, nil
 	}
@@ -138,7 +126,7 @@ func (e *exportCommand) isWithdrawn(ctx context.Context, name, uid string) (bool
 	if err != nil || id == nil {
 		return id == nil && err == nil, err // a cluster without an id exports nothing
 	}
-	o, err := e.get(ctx, read.ServiceImports, name)
+	o, err := e.member.Get(ctx, read.ServiceImports, e.namespace, name)
 	if apierrors.IsNotFound(err) {
 		return true, nil
 	}

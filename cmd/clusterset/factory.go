@@ -13,10 +13,11 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/clusterset-dns/clusterset/admin/read"
 )
 
 // A factory has the streams and flags that all commands share, and makes API clients from them, like the Factory of
@@ -160,8 +161,8 @@ func (f *factory) tune(config *rest.Config) *rest.Config {
 	return config
 }
 
-// namespaced returns a client for the member, and the namespace that the flags select.
-func (f *factory) namespaced() (dynamic.Interface, string, error) {
+// namespaced returns the member, and the namespace that the flags select.
+func (f *factory) namespaced() (*read.Cluster, string, error) {
 	config, err := f.member()
 	if err != nil {
 		return nil, "", err
@@ -170,9 +171,6 @@ func (f *factory) namespaced() (dynamic.Interface, string, error) {
 	if err != nil {
 		return nil, "", fmt.Errorf("member: %w", err)
 	}
-	client, err := dynamic.NewForConfig(config)
-	if err != nil {
-		return nil, "", fmt.Errorf("member: %w", err)
-	}
-	return client, namespace, nil
+	c, err := read.Open(read.RoleMember, config)
+	return c, namespace, err
 }

@@ -41,26 +41,15 @@ cluster.`,
 	return c
 }
 
-// nearExports returns a hint at exports with a name like a mistyped one.
-func (e *exportCommand) nearExports(ctx context.Context, name string) string {
-	all, err := listServed(ctx, e.client, read.ServiceExports, e.namespace, "")
-	if err != nil {
-		return "" // a hint is not worth an error
-	}
-	var names []string
-	for i := range all {
-		names = append(names, all[i].GetName())
-	}
-	return there(near(name, names))
-}
-
 func (e *exportCommand) unexport(ctx context.Context, name string) error {
-	existing, err := e.get(ctx, read.ServiceExports, name)
+	existing, err := e.member.Get(ctx, read.ServiceExports, e.namespace, name)
 	if apierrors.IsNotFound(err) {
 		if err := e.missingError(ctx, err); err != nil {
 			return err
 		}
-		e.step(write.Unchanged, name, "not found"+e.nearExports(ctx, name))
+		// A hint is not worth an error.
+		others, _ := listing{of: read.ServiceExports, namespace: e.namespace}.names(ctx, e.member)
+		e.step(write.Unchanged, name, "not found"+there(near(name, others)))
 		return nil
 	}
 	if err != nil {
@@ -73,7 +62,7 @@ func (e *exportCommand) unexport(ctx context.Context, name string) error {
 	uid, served := existing.GetUID(), existing.GroupVersionKind().GroupVersion()
 	if e.options.DryRun != write.DryRunClient {
 		options := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}, DryRun: e.options.DryRun.Field()}
-		r := e.client.Resource(served.WithResource(read.ServiceExports.Resource)).Namespace(e.namespace)
+		r := e.member.Client.Resource(served.WithResource(read.ServiceExports.Resource)).Namespace(e.namespace)
 		if err := r.Delete(ctx, name, options); err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}
