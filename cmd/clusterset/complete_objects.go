@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -24,14 +23,14 @@ func (f *factory) completeNamespaces(c *cobra.Command, _ []string, prefix string
 }
 
 // namespaceFlag adds a flag for a namespace of the member. Its default is the value that there is.
-func (f *factory) namespaceFlag(c *cobra.Command, flags *pflag.FlagSet, name string, value *string, usage string) {
-	flags.StringVar(value, name, *value, usage)
+func (f *factory) namespaceFlag(c *cobra.Command, name string, value *string, usage string) {
+	c.Flags().StringVar(value, name, *value, usage)
 	completeBy(c, name, f.completeNamespaces)
 }
 
 // dnsNamespaceFlag adds the flag for the place of the cluster's DNS server.
 func (f *factory) dnsNamespaceFlag(c *cobra.Command, value *string) {
-	f.namespaceFlag(c, c.Flags(), "dns-namespace", value, "`NAMESPACE` of the cluster's DNS server; not used for OpenShift")
+	f.namespaceFlag(c, "dns-namespace", value, "`NAMESPACE` of the cluster's DNS server; not used for OpenShift")
 }
 
 // dnsFlags adds the flags of commands that ask both DNS servers.

@@ -92,7 +92,7 @@ Exit codes: 0, the zone is forwarded; 1, the command failed; 2, there are proble
 	}
 	d.desiredFlags(c)
 	d.askFlag(c)
-	formatFlag(c, c.Flags(), &format, "a table", "wide", "json", "yaml")
+	formatFlag(c, &format, "a table", "wide", "json", "yaml")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		state, err := d.call(c.Context(), dns.Status)
 		if err != nil {
@@ -121,7 +121,7 @@ func newDNSDiff(f *factory) *cobra.Command {
 Exit codes: 0, there is nothing to do; 1, the command failed; 2, there is something to do.`,
 	}
 	d.desiredFlags(c)
-	formatFlag(c, c.Flags(), &format, "a diff", "json", "yaml")
+	formatFlag(c, &format, "a diff", "json", "yaml")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		state, err := d.call(c.Context(), dns.Diff)
 		if err != nil {

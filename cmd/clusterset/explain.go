@@ -57,11 +57,11 @@ is wrong; 3, no problem was found, and something could not be read.`,
 
 func (e *explainCommand) flags(c *cobra.Command) {
 	flags := c.Flags()
-	e.addBrokerFlags(c, flags, "kubeconfig `FILE` of an administrator of the broker; default: the credential of the cluster")
-	formatFlag(c, flags, &e.format, "text", "json", "yaml")
+	e.brokerReadFlags(c)
+	formatFlag(c, &e.format, "text", "json", "yaml")
 	flags.StringSliceVar(&e.servers, "dns-server", nil, "`ADDRESS[:PORT]` of a DNS server to ask, over UDP and TCP, in place of the Pods; repeatable")
 	flags.BoolVar(&e.options.NoAsk, "no-ask", false, "ask no DNS server: look at the objects alone")
-	e.namespaceFlag(c, flags, "controller-namespace", &e.options.Namespace, "`NAMESPACE` of the controller in the cluster")
+	e.namespaceFlag(c, "controller-namespace", &e.options.Namespace, "`NAMESPACE` of the controller in the cluster")
 	e.service = e.options.DNSService.String()
 	e.dnsFlags(c, &e.options.Zone, &e.service, &e.options.DNSNamespace)
 	leaseTTLs.flag(flags, &e.options.TTL, "lease-ttl", leaseTTLUsage)
@@ -94,11 +94,7 @@ func (e *explainCommand) run(ctx context.Context, args []string) error {
 		}
 		o.Servers = append(o.Servers, address)
 	}
-	onBroker, err := e.broker()
-	if err != nil {
-		return err
-	}
-	onMember, err := e.member()
+	onBroker, onMember, err := e.both(nil)
 	if err != nil {
 		return err
 	}

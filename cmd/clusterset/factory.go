@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/rest"
@@ -32,19 +31,19 @@ type factory struct {
 
 // brokerFlags adds the flags that select the broker, for commands of its administrator.
 func (f *factory) brokerFlags(c *cobra.Command) {
-	f.addBrokerFlags(c, c.Flags(), "kubeconfig `FILE` of an administrator of the broker, required without --broker-context; default with it: the kubeconfig of kubectl")
+	f.addBrokerFlags(c, "kubeconfig `FILE` of an administrator of the broker, required without --broker-context; default with it: the kubeconfig of kubectl")
 }
 
 // brokerReadFlags adds the flags that select the broker, for a command that else reads it with the credential of the
 // cluster.
 func (f *factory) brokerReadFlags(c *cobra.Command) {
-	f.addBrokerFlags(c, c.Flags(), "kubeconfig `FILE` of an administrator of the broker; default: with --broker-context the kubeconfig of kubectl, "+
+	f.addBrokerFlags(c, "kubeconfig `FILE` of an administrator of the broker; default: with --broker-context the kubeconfig of kubectl, "+
 		"else the credential of the cluster")
 }
 
-func (f *factory) addBrokerFlags(c *cobra.Command, flags *pflag.FlagSet, kubeconfig string) {
-	flags.StringVar(&f.brokerKubeconfig, "broker-kubeconfig", "", kubeconfig)
-	flags.StringVar(&f.brokerContext, "broker-context", "", "`CONTEXT` of the broker in that kubeconfig; default: its current context")
+func (f *factory) addBrokerFlags(c *cobra.Command, kubeconfig string) {
+	c.Flags().StringVar(&f.brokerKubeconfig, "broker-kubeconfig", "", kubeconfig)
+	c.Flags().StringVar(&f.brokerContext, "broker-context", "", "`CONTEXT` of the broker in that kubeconfig; default: its current context")
 	completeBy(c, "broker-context", completeContexts(f.brokerLoader))
 }
 
@@ -97,6 +96,18 @@ func (f *factory) member() (*rest.Config, error) {
 		return nil, fmt.Errorf("member: %w", orContexts(err, f.kube.ToRawKubeConfigLoader(), *f.kube.Context))
 	}
 	return f.tune(rest.CopyConfig(config)), nil
+}
+
+// both returns the configurations for the broker and for the member. Without a broker it returns the error missing or,
+// if that is nil, only the other one.
+func (f *factory) both(missing error) (onBroker, onMember *rest.Config, err error) {
+	if onBroker, err = f.broker(); err == nil && onBroker == nil {
+		err = missing
+	}
+	if err == nil {
+		onMember, err = f.member()
+	}
+	return onBroker, onMember, err
 }
 
 // orContexts completes the error about a context that does not exist with those that do.

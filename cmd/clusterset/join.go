@@ -58,14 +58,7 @@ again; 2, it is a member, and something is left to do by hand for its DNS server
 		if err := readComponents(c, &o, *components); err != nil {
 			return err
 		}
-		onBroker, err := f.broker()
-		if err == nil && onBroker == nil {
-			err = errNoBroker
-		}
-		if err != nil {
-			return err
-		}
-		onMember, err := f.member()
+		onBroker, onMember, err := f.both(errNoBroker)
 		if err != nil {
 			return err
 		}

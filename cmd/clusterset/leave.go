@@ -27,18 +27,15 @@ DNS, until "clusterset uninstall". Its namespace on the broker stays for a year,
 	c.Flags().BoolVar(
 		&o.TakeOver, "take-over", false,
 		"remove the member even if its original or a copy renews its heartbeat")
-	f.namespaceFlag(c, c.Flags(), "controller-namespace", &o.Namespace, "`NAMESPACE` of the controller in the cluster")
+	f.namespaceFlag(c, "controller-namespace", &o.Namespace, "`NAMESPACE` of the controller in the cluster")
 	c.Flags().StringVar(&o.Prefix, "namespace-prefix", join.DefaultPrefix, "`PREFIX` of the broker namespace; used only if the Member no longer exists")
 	c.RunE = func(c *cobra.Command, _ []string) (err error) {
 		o.Options = out.writeOptions()
-		onBroker, err := f.broker()
-		if err == nil && onBroker == nil && !o.Force {
-			err = fmt.Errorf("%w, or --force if the broker no longer exists", errNoBroker)
+		missing := fmt.Errorf("%w, or --force if the broker no longer exists", errNoBroker)
+		if o.Force {
+			missing = nil
 		}
-		if err != nil {
-			return err
-		}
-		onMember, err := f.member()
+		onBroker, onMember, err := f.both(missing)
 		if err != nil {
 			return err
 		}

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	"sigs.k8s.io/yaml"
 
 	"github.com/clusterset-dns/clusterset/admin/write"
@@ -28,7 +27,7 @@ func (f *factory) outputFlags(c *cobra.Command) *output {
 	c.Flags().StringVar(&o.dry, "dry-run", "none", "report what would change, and change nothing: `MODE` client predicts it, server lets the API servers validate it")
 	c.Flags().Lookup("dry-run").NoOptDefVal = "client"
 	completeWords(c, "dry-run", "none", "client", "server")
-	formatFlag(c, c.Flags(), &o.format, "text", "name", "json", "yaml")
+	formatFlag(c, &o.format, "text", "name", "json", "yaml")
 	c.PreRunE = func(*cobra.Command, []string) error {
 		if !slices.Contains([]string{"none", "client", "server"}, o.dry) {
 			return fmt.Errorf("--dry-run=%s: want none, client or server", o.dry)
@@ -39,9 +38,9 @@ func (f *factory) outputFlags(c *cobra.Command) *output {
 }
 
 // formatFlag adds --output with these formats. Before the command runs, it rejects others.
-func formatFlag(c *cobra.Command, flags *pflag.FlagSet, format *string, otherwise string, known ...string) {
+func formatFlag(c *cobra.Command, format *string, otherwise string, known ...string) {
 	last := len(known) - 1
-	flags.StringVarP(format, "output", "o", "", fmt.Sprintf("`FORMAT` of the output: %s or %s; default: %s",
+	c.Flags().StringVarP(format, "output", "o", "", fmt.Sprintf("`FORMAT` of the output: %s or %s; default: %s",
 		strings.Join(known[:last], ", "), known[last], otherwise))
 	completeWords(c, "output", known...)
 	c.PersistentPreRunE = func(*cobra.Command, []string) error {

@@ -31,7 +31,8 @@ not all could be read.`
 
 func newStatus(f *factory) *cobra.Command {
 	o := status.Defaults()
-	format, brokerOnly, w := "", false, watchOptions{interval: 2 * time.Second}
+	s := statusCommand{factory: f}
+	brokerOnly, watch, interval := false, false, 2*time.Second
 	c := &cobra.Command{
 		Use: "status", Short: "Show the state of a cluster, its clusterset and all members", Args: noArguments,
 		Annotations: map[string]string{forArguments: "; clusterset explain is for one service"},
@@ -42,48 +43,34 @@ func newStatus(f *factory) *cobra.Command {
   clusterset status --broker-only --broker-context hub -o json`,
 	}
 	f.brokerReadFlags(c)
-	formatFlag(c, c.Flags(), &format, "a table", "wide", "json", "yaml")
+	formatFlag(c, &s.format, "a table", "wide", "json", "yaml")
 	c.Flags().BoolVar(&brokerOnly, "broker-only", false, "read only the broker")
-	f.namespaceFlag(c, c.Flags(), "controller-namespace", &o.Namespace, "`NAMESPACE` of the controller in the cluster")
+	f.namespaceFlag(c, "controller-namespace", &o.Namespace, "`NAMESPACE` of the controller in the cluster")
 	leaseTTLs.flag(c.Flags(), &o.TTL, "lease-ttl", leaseTTLUsage)
 	service := o.DNS.Service.String()
 	f.dnsFlags(c, &o.DNS.Zone, &service, &o.DNS.Namespace)
 	c.Flags().BoolVarP(
-		&w.watch, "watch", "w", false, "show the state again when it changes, until the command is interrupted")
-	waits.flag(c.Flags(), &w.interval, "interval", "`DURATION` between two reads of --watch")
+		&watch, "watch", "w", false, "show the state again when it changes, until the command is interrupted")
+	waits.flag(c.Flags(), &interval, "interval", "`DURATION` between two reads of --watch")
 	c.RunE = func(c *cobra.Command, _ []string) (err error) {
 		if o.DNS.Service, err = serviceFlag("dns-service", service); err != nil {
 			return err
 		}
-		onBroker, onMember, err := f.statusConfigs(brokerOnly)
+		var onBroker, onMember *rest.Config
+		if brokerOnly {
+			onBroker, err = f.requireBroker()
+		} else {
+			onBroker, onMember, err = f.both(nil)
+		}
 		if err != nil {
 			return err
 		}
-		s := statusCommand{factory: f, format: format, read: func(ctx context.Context) (status.State, error) {
-			return status.Read(ctx, onBroker, onMember, o)
-		}}
-		if w.watch {
+		s.read = func(ctx context.Context) (status.State, error) { return status.Read(ctx, onBroker, onMember, o) }
+		if watch {
 			o.Slow = &status.SlowChecks{}
-			return s.watch(c.Context(), w.interval)
+			return s.watch(c.Context(), interval)
 		}
 		return s.once(c.Context())
 	}
 	return c
-}
-
-type watchOptions struct {
-	watch    bool
-	interval time.Duration
-}
-
-func (f *factory) statusConfigs(brokerOnly bool) (onBroker, onMember *rest.Config, err error) {
-	if brokerOnly {
-		onBroker, err = f.requireBroker()
-		return onBroker, nil, err
-	}
-	if onBroker, err = f.broker(); err != nil {
-		return nil, nil, err
-	}
-	onMember, err = f.member()
-	return onBroker, onMember, err
 }

@@ -28,7 +28,7 @@ Exit codes: 0, nothing is left; 1, the command failed; 2, something is left.`,
 	}
 	out := f.outputFlags(c)
 	c.Flags().BoolVar(&o.DeleteExports, "delete-exports", false, "also delete the ServiceExports of all namespaces")
-	f.namespaceFlag(c, c.Flags(), "controller-namespace", &o.Namespace, "`NAMESPACE` of the controller in the cluster")
+	f.namespaceFlag(c, "controller-namespace", &o.Namespace, "`NAMESPACE` of the controller in the cluster")
 	f.dnsNamespaceFlag(c, &o.DNS.Namespace)
 	c.RunE = func(c *cobra.Command, _ []string) (err error) {
 		o.Options = out.writeOptions()

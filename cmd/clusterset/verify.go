@@ -50,11 +50,11 @@ something does not work, or could not be removed; 3, something could not be chec
 	flags.BoolVar(&v.noPods, "no-pods", false, "run no Pods, and check only what needs none")
 	flags.StringSliceVar(&v.servers, "dns-server", nil, "`CONTEXT=ADDRESS[:PORT]` of the DNS server to ask in a member, repeatable; default: that of its Pods")
 	flags.StringVar(&v.options.Zone, "zone", v.options.Zone, "`ZONE` of the clusterset")
-	f.namespaceFlag(c, flags, "controller-namespace", &v.options.Namespace, "`NAMESPACE` of the controllers in their clusters")
+	f.namespaceFlag(c, "controller-namespace", &v.options.Namespace, "`NAMESPACE` of the controllers in their clusters")
 	waits.flag(flags, &v.options.Timeout, "timeout", "`DURATION` after which a step counts as failed")
 	flags.BoolVar(
 		&v.cleanup, "cleanup", false, "only remove what earlier runs have left, also of one that may be going on")
-	formatFlag(c, flags, &v.format, "text", "json", "yaml", "junit")
+	formatFlag(c, &v.format, "text", "json", "yaml", "junit")
 	completeBy(c, "contexts", completeContexts(f.kube.ToRawKubeConfigLoader))
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		v.options.Pods = !v.noPods
