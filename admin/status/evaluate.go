@@ -163,11 +163,11 @@ func (e evaluation) evaluateMember(c *ClusterState, own *MemberState) {
 			apireason.With(f.Detail, apireason.Code(f.Code)), f.Suspends)
 	}
 	e.evaluateUndeclared(c.Exports.Undeclared)
-	nameNotReady(e, c.NotReadyImports, "Import")
+	e.nameNotReady(c.NotReadyImports, "import", "ServiceImports")
 	if c.Exports.NotReady == 0 {
 		return
 	}
-	nameNotReady(e, c.Exports.NotReadyExports, "Export")
+	e.nameNotReady(c.Exports.NotReadyExports, "export", "ServiceExports")
 	if own != nil && len(own.PodCIDRs) == 0 {
 		e.Warn("the Member of this cluster declares no pod CIDRs, so other members accept no address of its pods: join again with --pod-cidr")
 	}
@@ -235,12 +235,12 @@ func (e evaluation) evaluateCredential(expires *time.Time) {
 }
 
 // nameNotReady reports each export or import that is not ready, and counts those that do not fit on a screen.
-func nameNotReady[T fmt.Stringer](e evaluation, notReady []T, kind string) {
+func (e evaluation) nameNotReady(notReady []ServiceState, kind, objects string) {
 	const shown = 10
-	for _, one := range notReady[:min(len(notReady), shown)] {
-		e.Problem("%s", one)
+	for _, s := range notReady[:min(len(notReady), shown)] {
+		e.Problem("%s %s/%s is not ready, %s: %s", kind, s.Namespace, s.Name, s.Reason, apireason.Phrase(s.Message))
 	}
 	if more := len(notReady) - shown; more > 0 {
-		e.Problem("%d more %ss are not ready: see the conditions of the Service%ss", more, strings.ToLower(kind), kind)
+		e.Problem("%d more %ss are not ready: see the conditions of the %s", more, kind, objects)
 	}
 }

@@ -135,7 +135,7 @@ func TestStatusNamesCRDs(t *testing.T) {
 		c := &tt.cluster
 		c.CRDs, c.Leader, c.LeaderRenewed, c.CredentialExpires = []string{"no CRD"}, "pod-1", &now, new(now.Add(time.Hour))
 		c.Frozen = []wellknown.Freeze{{Reason: "lost_members", Detail: "gone", Suspends: "all"}}
-		c.Exports = ExportState{NotReady: 1, NotReadyExports: []NotReadyExport{{"shop", "db", "NotReconciled", "None."}}}
+		c.Exports = ExportState{NotReady: 1, NotReadyExports: []ServiceState{{"shop", "db", "NotReconciled", "None."}}}
 		state := State{Cluster: c, Broker: &BrokerState{}}
 		if tt.own != nil {
 			state.Members = []MemberState{*tt.own}

@@ -1,7 +1,6 @@
 package status
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -12,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset/admin/read"
@@ -38,7 +38,7 @@ func readImports(ctx context.Context, c *read.Cluster) (importList, error) {
 		imp := &all[i]
 		_, old := imp.Labels[labelOldImport]
 		switch {
-		case imp.Labels[broker.LabelManagedBy] == broker.ManagedBy:
+		case read.IsManaged(imp):
 			l.ours = append(l.ours, imp)
 		case old:
 			l.old = append(l.old, imp)
@@ -50,8 +50,8 @@ func readImports(ctx context.Context, c *read.Cluster) (importList, error) {
 }
 
 // notReady returns the controller's imports that are not ready, except those that are pending for a short time.
-func (l importList) notReady(now time.Time) []NotReadyImport {
-	var all []NotReadyImport
+func (l importList) notReady(now time.Time) []ServiceState {
+	var all []ServiceState
 	for _, imp := range l.ours {
 		c := meta.FindStatusCondition(imp.Status.Conditions, string(mcsv1beta1.ServiceImportConditionReady))
 		if c == nil || c.Status == metav1.ConditionTrue || imp.DeletionTimestamp != nil {
@@ -59,7 +59,7 @@ func (l importList) notReady(now time.Time) []NotReadyImport {
 		}
 		if c.Reason != string(mcsv1beta1.ServiceImportReasonPending) ||
 			now.Sub(c.LastTransitionTime.Time) >= wellknown.PendingImport {
-			all = append(all, NotReadyImport{imp.Namespace, imp.Name, c.Reason, c.Message})
+			all = append(all, ServiceState{imp.Namespace, imp.Name, c.Reason, c.Message})
 		}
 	}
 	return all
@@ -68,21 +68,37 @@ func (l importList) notReady(now time.Time) []NotReadyImport {
 // missingImports finds services that this cluster does not import.
 type missingImports struct {
 	member     *read.Cluster
-	properties map[string]map[string]string // of this cluster alone, by its ID
-	controller string                       // namespace of the controller
+	controller string // namespace of the controller
 	chosen     wellknown.NamespaceChoice
-	members    []v1alpha1.Member
-	records    []v1alpha1.ExportedService
+	exporters  map[types.NamespacedName][]string // the clusters with an export of a service to this cluster
+}
+
+// exportersTo returns the clusters that export each service to a cluster with these properties, by its ID.
+func exportersTo(properties map[string]map[string]string, members []v1alpha1.Member,
+	records []v1alpha1.ExportedService) map[types.NamespacedName][]string {
+	cluster := make(map[string]string) // by broker namespace
+	for i := range members {
+		cluster[members[i].Spec.Namespace] = members[i].Name
+	}
+	exporters := make(map[types.NamespacedName][]string)
+	for i := range records {
+		of := merge.Record{Cluster: cluster[records[i].Namespace], Spec: records[i].Spec}
+		if of.Cluster != "" && len(merge.ReachedBy(of, properties)) > 0 {
+			service := types.NamespacedName{Namespace: of.Spec.Namespace, Name: of.Spec.Name}
+			exporters[service] = append(exporters[service], of.Cluster)
+		}
+	}
+	return exporters
 }
 
 // namespaces returns the namespaces of exports to this cluster that it lacks and would choose.
 func (t missingImports) namespaces(ctx context.Context) ([]string, error) {
 	lacks := make(map[string]bool)
-	for i := range t.records {
-		ns := t.records[i].Spec.Namespace
-		lacks[ns] = lacks[ns] || t.mayTakePart(ns) && t.reaching(&t.records[i]) != ""
+	for service := range t.exporters {
+		if t.mayTakePart(service.Namespace) {
+			lacks[service.Namespace] = true
+		}
 	}
-	maps.DeleteFunc(lacks, func(_ string, exported bool) bool { return !exported })
 	if len(lacks) == 0 {
 		return nil, nil
 	}
@@ -104,10 +120,10 @@ func (t missingImports) mayTakePart(name string) bool {
 
 // foreign returns the foreign imports that stand in the way of an export: it reaches this cluster, and the namespace
 // accepts it.
-func (t missingImports) foreign(ctx context.Context, foreign []*mcsv1beta1.ServiceImport) ([]NotReadyImport, error) {
-	var all []NotReadyImport
+func (t missingImports) foreign(ctx context.Context, foreign []*mcsv1beta1.ServiceImport) ([]ServiceState, error) {
+	var all []ServiceState
 	for _, imp := range foreign {
-		exporters := t.exporters(imp)
+		exporters := t.exporters[types.NamespacedName{Namespace: imp.Namespace, Name: imp.Name}]
 		if len(exporters) == 0 {
 			continue
 		}
@@ -123,39 +139,12 @@ func (t missingImports) foreign(ctx context.Context, foreign []*mcsv1beta1.Servi
 		if len(exporters) == 0 {
 			continue
 		}
-		all = append(all, NotReadyImport{imp.Namespace, imp.Name, "Foreign",
+		slices.Sort(exporters)
+		all = append(all, ServiceState{imp.Namespace, imp.Name, "Foreign",
 			apireason.With(fmt.Sprintf("It is not that of the controller, which leaves it alone, "+
 				"though the service is exported by %s.", strings.Join(exporters, ", ")), apireason.ImportForeign)})
 	}
 	return all, nil
-}
-
-// exporters returns the clusters that export the service to this cluster.
-func (t missingImports) exporters(imp *mcsv1beta1.ServiceImport) (ids []string) {
-	for i := range t.records {
-		r := &t.records[i]
-		if r.Spec.Namespace != imp.Namespace || r.Spec.Name != imp.Name {
-			continue
-		}
-		if id := t.reaching(r); id != "" {
-			ids = append(ids, id)
-		}
-	}
-	slices.Sort(ids)
-	return ids
-}
-
-// reaching returns the cluster of a record that reaches this cluster, "" of any other record.
-func (t missingImports) reaching(r *v1alpha1.ExportedService) string {
-	at := slices.IndexFunc(t.members, func(m v1alpha1.Member) bool { return m.Spec.Namespace == r.Namespace })
-	if at < 0 {
-		return ""
-	}
-	of := merge.Record{Cluster: t.members[at].Name, Spec: r.Spec}
-	if len(merge.ReachedBy(of, t.properties)) == 0 {
-		return ""
-	}
-	return of.Cluster
 }
 
 // takesPart reports whether the options of the controller select the namespace (docs/spec/controller.md 9.2).
@@ -164,8 +153,4 @@ func (t missingImports) takesPart(ns *corev1.Namespace) bool {
 		return t.chosen.Selects(ns.Name, ns.Labels)
 	}
 	return ns.Name != metav1.NamespaceDefault && ns.Labels[broker.LabelClusterID] == ""
-}
-
-func compareNotReadyImports(a, b NotReadyImport) int {
-	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }

@@ -18,22 +18,14 @@ type SlowChecks struct {
 	outside  *OutsideState
 
 	dnsAt time.Time
-	dns   *read.Result
+	dns   read.Result
 }
 
 const slowCheckLife = time.Minute
 
-// freshDNS returns nil if the kept answers are too old.
-func (k *SlowChecks) freshDNS(now time.Time) *read.Result {
-	if k == nil || now.Sub(k.dnsAt) >= slowCheckLife {
-		return nil
-	}
-	return k.dns
-}
-
 // fresh returns nil if the kept state is too old, or about other networks.
 func (k *SlowChecks) fresh(declared []string, now time.Time) *OutsideState {
-	if k == nil || now.Sub(k.at) >= slowCheckLife || !slices.Equal(k.declared, declared) {
+	if now.Sub(k.at) >= slowCheckLife || !slices.Equal(k.declared, declared) {
 		return nil
 	}
 	return k.outside

@@ -2,7 +2,6 @@ package status
 
 import (
 	"cmp"
-	"fmt"
 	"strings"
 	"time"
 
@@ -13,17 +12,16 @@ import (
 	"github.com/clusterset-dns/clusterset/admin/explain/cause"
 	"github.com/clusterset-dns/clusterset/admin/networks"
 	"github.com/clusterset-dns/clusterset/admin/read"
-	apireason "github.com/clusterset-dns/clusterset/api/reason"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 )
 
 // A State is the state of a clusterset as one cluster, the broker, or both show it. The JSON form is stable: fields are
 // only added. Lists are sorted.
 type State struct {
-	Cluster   *ClusterState   `json:"cluster,omitempty"` // nil if only the broker was read
-	Broker    *BrokerState    `json:"broker,omitempty"`  // nil if there is no access to the broker
-	Members   []MemberState   `json:"members"`
-	Conflicts []ConflictState `json:"conflicts"`
+	Cluster   *ClusterState  `json:"cluster,omitempty"` // nil if only the broker was read
+	Broker    *BrokerState   `json:"broker,omitempty"`  // nil if there is no access to the broker
+	Members   []MemberState  `json:"members"`
+	Conflicts []ServiceState `json:"conflicts"`
 	read.Result
 }
 
@@ -45,8 +43,9 @@ type ClusterState struct {
 	// CRDs describes each CRD that is missing or unusable. A controller that starts waits for them.
 	CRDs []string `json:"crds,omitempty"`
 
-	// NotReadyImports excludes imports that are pending for less than 10 s.
-	NotReadyImports []NotReadyImport `json:"notReadyImports,omitempty"`
+	// NotReadyImports are those that cannot be used, except those that are pending for less than 10 s. The reason is
+	// Foreign if another program created the import and this cluster would import a service of that name.
+	NotReadyImports []ServiceState `json:"notReadyImports,omitempty"`
 
 	// Frozen has the reasons for which the leader has suspended operations.
 	Frozen []wellknown.Freeze `json:"frozen,omitempty"`
@@ -92,21 +91,20 @@ type ExportState struct {
 	// "<namespace>/<name>".
 	Undeclared []string `json:"undeclared,omitempty"`
 
-	NotReadyExports []NotReadyExport `json:"notReadyExports,omitempty"`
+	NotReadyExports []ServiceState `json:"notReadyExports,omitempty"` // with the reason as in Reasons
 }
 
-// NotReadyExport is a ServiceExport that is not ready, with the reason as in [ExportState].Reasons and the message of
-// that condition.
-type NotReadyExport struct {
+// ServiceState is an export, an import or a service with conflicting exports, with reason and message of the condition.
+type ServiceState struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	Reason    string `json:"reason"`
-	Message   string `json:"message,omitempty"`
+	Message   string `json:"message"`
 }
 
-// NotReadyImport is a ServiceImport that cannot be used, with reason and message of its condition Ready. The reason is
-// Foreign if another program created it and this cluster would import a service of that name.
-type NotReadyImport NotReadyExport
+func (s ServiceState) compare(other ServiceState) int {
+	return cmp.Or(cmp.Compare(s.Namespace, other.Namespace), cmp.Compare(s.Name, other.Name))
+}
 
 // BrokerState identifies the broker.
 type BrokerState struct {
@@ -140,18 +138,6 @@ type MemberState struct {
 // VIPCIDRs returns the VIP CIDRs of the member, separated by a comma.
 func (m *MemberState) VIPCIDRs() string { return strings.Trim(m.VIPCIDR+","+m.SecondVIPCIDR, ",") }
 
-// ConflictState is a service with conflicting exports.
-type ConflictState struct {
-	Namespace string `json:"namespace"`
-	Name      string `json:"name"`
-	Reason    string `json:"reason"`
-	Message   string `json:"message"`
-}
-
-func compareConflicts(a, b ConflictState) int {
-	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-}
-
 // add counts one export.
 func (s *ExportState) add(e *mcsv1beta1.ServiceExport) {
 	s.Total++
@@ -169,19 +155,5 @@ func (s *ExportState) add(e *mcsv1beta1.ServiceExport) {
 		s.Reasons = make(map[string]int)
 	}
 	s.Reasons[reason]++
-	s.NotReadyExports = append(s.NotReadyExports, NotReadyExport{e.Namespace, e.Name, reason, message})
-}
-
-func compareNotReady(a, b NotReadyExport) int {
-	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-}
-
-// String is one phrase: "export shop/db is not ready, NoService: There is no Service db".
-func (e NotReadyExport) String() string {
-	return fmt.Sprintf("export %s/%s is not ready, %s: %s", e.Namespace, e.Name, e.Reason, apireason.Phrase(e.Message))
-}
-
-// String is one phrase, as that of [NotReadyExport].
-func (i NotReadyImport) String() string {
-	return fmt.Sprintf("import %s/%s is not ready, %s: %s", i.Namespace, i.Name, i.Reason, apireason.Phrase(i.Message))
+	s.NotReadyExports = append(s.NotReadyExports, ServiceState{e.Namespace, e.Name, reason, message})
 }

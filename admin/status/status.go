@@ -54,8 +54,11 @@ func Defaults() Options {
 // clusterset, a broker that is not the one that the cluster joined, and one that rejects the credential of the member
 // are problems. Conflicts are warnings.
 func Read(ctx context.Context, onBroker, onMember *rest.Config, o Options) (State, error) {
+	if o.Slow == nil {
+		o.Slow = &SlowChecks{}
+	}
 	c := &collector{options: o, brokerConfig: onBroker, state: State{
-		Members: []MemberState{}, Conflicts: []ConflictState{}, Result: read.NewResult(),
+		Members: []MemberState{}, Conflicts: []ServiceState{}, Result: read.NewResult(),
 	}}
 	var memberErr, brokerErr error
 	if onMember != nil {
@@ -174,12 +177,12 @@ func (s *collector) readExports(ctx context.Context, c *read.Cluster, version st
 		s.state.Cluster.Exports.add(e)
 		conflict := meta.FindStatusCondition(e.Status.Conditions, string(mcsv1beta1.ServiceExportConditionConflict))
 		if conflict != nil && conflict.Status == metav1.ConditionTrue {
-			s.state.Conflicts = append(s.state.Conflicts, ConflictState{e.Namespace, e.Name, conflict.Reason, conflict.Message})
+			s.state.Conflicts = append(s.state.Conflicts, ServiceState{e.Namespace, e.Name, conflict.Reason, conflict.Message})
 		}
 	}
-	slices.SortFunc(s.state.Conflicts, compareConflicts)
+	slices.SortFunc(s.state.Conflicts, ServiceState.compare)
 	slices.Sort(s.state.Cluster.Exports.Undeclared)
-	slices.SortFunc(s.state.Cluster.Exports.NotReadyExports, compareNotReady)
+	slices.SortFunc(s.state.Cluster.Exports.NotReadyExports, ServiceState.compare)
 	return nil
 }
 
@@ -216,11 +219,11 @@ func (s *collector) readMissing(ctx context.Context, members []v1alpha1.Member,
 		return nil
 	}
 	properties, _ := members[at].Status.ValidProperties()
-	m := missingImports{s.member, map[string]map[string]string{members[at].Name: properties}, s.options.Namespace,
-		s.chosen, members, records}
+	m := missingImports{s.member, s.options.Namespace, s.chosen,
+		exportersTo(map[string]map[string]string{members[at].Name: properties}, members, records)}
 	taken, err := m.foreign(ctx, s.imports.foreign)
 	s.state.Cluster.NotReadyImports = append(s.state.Cluster.NotReadyImports, taken...)
-	slices.SortFunc(s.state.Cluster.NotReadyImports, compareNotReadyImports)
+	slices.SortFunc(s.state.Cluster.NotReadyImports, ServiceState.compare)
 	if err != nil {
 		return err
 	}
@@ -332,20 +335,17 @@ func (s *collector) readDNS(ctx context.Context, config *rest.Config) {
 	if s.state.Cluster == nil || s.state.Cluster.ClusterSet == "" {
 		return
 	}
-	found, now := s.options.Slow.freshDNS(s.options.Now()), s.options.Now()
-	if found == nil {
+	kept, now := s.options.Slow, s.options.Now()
+	if now.Sub(kept.dnsAt) >= slowCheckLife {
 		result, err := dns.StatusIfInstalled(ctx, config, s.options.DNS)
 		if err != nil {
 			result.Unread = []string{"DNS: " + err.Error()}
 		}
-		found = &result
-		if s.options.Slow != nil {
-			s.options.Slow.dnsAt, s.options.Slow.dns = now, found
-		}
+		kept.dnsAt, kept.dns = now, result
 	}
-	s.state.Problems = append(s.state.Problems, found.Problems...)
-	s.state.Warnings = append(s.state.Warnings, found.Warnings...)
-	s.state.Unread = append(s.state.Unread, found.Unread...)
+	s.state.Problems = append(s.state.Problems, kept.dns.Problems...)
+	s.state.Warnings = append(s.state.Warnings, kept.dns.Warnings...)
+	s.state.Unread = append(s.state.Unread, kept.dns.Unread...)
 }
 
 // readOutside reads the addresses outside of the networks that this cluster declares in its Member, if it has one.
@@ -355,18 +355,15 @@ func (s *collector) readOutside(ctx context.Context) error {
 		return nil
 	}
 	m, now := s.state.Members[i], s.options.Now()
-	declared := slices.Concat(m.PodCIDRs, m.ServiceCIDRs)
-	outside := s.options.Slow.fresh(declared, now)
-	if outside == nil {
-		var err error
-		if outside, err = readOutside(ctx, s.member, &m); err != nil {
+	kept, declared := s.options.Slow, slices.Concat(m.PodCIDRs, m.ServiceCIDRs)
+	if kept.fresh(declared, now) == nil {
+		outside, err := readOutside(ctx, s.member, &m)
+		if err != nil {
 			return err
 		}
-		if k := s.options.Slow; k != nil {
-			k.at, k.declared, k.outside = now, declared, outside
-		}
+		kept.at, kept.declared, kept.outside = now, declared, outside
 	}
-	s.state.Cluster.Outside = outside
+	s.state.Cluster.Outside = kept.outside
 	return nil
 }
 
@@ -478,9 +475,9 @@ func (s *collector) findConflicts(ctx context.Context, c *read.Cluster, members 
 	for service, all := range byService {
 		result := merge.Merge(service, all, merge.Options{})
 		if c := merge.Condition(result.Conflicts, 0); c.Status == metav1.ConditionTrue {
-			s.state.Conflicts = append(s.state.Conflicts, ConflictState{service.Namespace, service.Name, c.Reason, c.Message})
+			s.state.Conflicts = append(s.state.Conflicts, ServiceState{service.Namespace, service.Name, c.Reason, c.Message})
 		}
 	}
-	slices.SortFunc(s.state.Conflicts, compareConflicts)
+	slices.SortFunc(s.state.Conflicts, ServiceState.compare)
 	return nil
 }

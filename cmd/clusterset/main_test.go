@@ -285,7 +285,7 @@ func TestPrintState(t *testing.T) {
 			{ClusterID: "xeno", Namespace: "clusterset-0000000000000000", Expired: true,
 				KubeSystemUID: "44444444-2222-3333-4444-555555555555"},
 		},
-		Conflicts: []status.ConflictState{{
+		Conflicts: []status.ServiceState{{
 			Namespace: "shop", Name: "db", Reason: "PortConflict,LabelsConflict", Message: "Conflicting ports.",
 		}},
 		Result: read.Result{Problems: []string{"member \"west\" last renewed its heartbeat 5m0s ago: it has expired, and other members use its endpoints as a last resort"},

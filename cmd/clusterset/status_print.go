@@ -141,7 +141,7 @@ func printSelection(w io.Writer, selection []status.SelectionState, now time.Tim
 	}
 }
 
-func printConflicts(w io.Writer, conflicts []status.ConflictState, wide bool) {
+func printConflicts(w io.Writer, conflicts []status.ServiceState, wide bool) {
 	fmt.Fprint(w, "CONFLICT\tREASON")
 	if wide {
 		fmt.Fprint(w, "\tMESSAGE")
