@@ -34,7 +34,6 @@ type Options struct {
 	// Timeout each.
 	Wait    bool
 	Timeout time.Duration
-	Now     func() time.Time
 }
 
 // Defaults returns the defaults of the flags.
@@ -42,7 +41,7 @@ func Defaults() Options {
 	return Options{
 		Zone: wiring.DefaultZone, Namespace: metav1.NamespaceSystem,
 		Service: types.NamespacedName{Namespace: wellknown.ControllerNamespace, Name: "clusterset-dns"},
-		Wait:    true, Timeout: 5 * time.Minute, Now: time.Now,
+		Wait:    true, Timeout: 5 * time.Minute,
 	}
 }
 

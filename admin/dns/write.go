@@ -68,7 +68,7 @@ func (w *wirer) restart(ctx context.Context, workload string) (left []string, er
 	o := read.Object(appsv1.SchemeGroupVersion.WithKind(map[string]string{"deployment": "Deployment",
 		"daemonset": "DaemonSet"}[kind]), w.o.Namespace, name)
 	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"template": map[string]any{"metadata": map[string]any{
-		"annotations": map[string]any{restartedAt: w.o.Now().UTC().Format(time.RFC3339)},
+		"annotations": map[string]any{restartedAt: time.Now().UTC().Format(time.RFC3339)},
 	}}}})
 	if err != nil {
 		return nil, err

@@ -19,17 +19,15 @@ import (
 // readDNS reads what the resolvers of the member do with the zone, and asks them and the DNS server of the clusterset.
 // The error is about a zone that is not served.
 func readDNS(ctx context.Context, c *read.Cluster, o Options) ([]cause.Server, cause.Read[cause.Wiring], error) {
-	if o.DNSNamespace == "" {
+	if o.DNS.Namespace == "" {
 		return nil, cause.Read[cause.Wiring]{}, nil
 	}
 	member := rest.CopyConfig(c.API)
 	member.Timeout = o.Timeout // of each request
-	options := clusterdns.Defaults()
-	options.Zone, options.Namespace, options.Service = o.Zone, o.DNSNamespace, o.DNSService
-	s, err := clusterdns.Read(ctx, member, options)
+	s, err := clusterdns.Read(ctx, member, o.DNS)
 	if slices.ContainsFunc(s.Resolvers, func(r wiring.Resolver) bool { return r.InProcess }) && err == nil {
-		options.InProcess = true // then a node cache is to forward to it
-		s, err = clusterdns.Read(ctx, member, options)
+		o.DNS.InProcess = true // then a node cache is to forward to it
+		s, err = clusterdns.Read(ctx, member, o.DNS)
 	}
 	var servers []cause.Server
 	if !o.NoAsk && len(o.Servers) == 0 {

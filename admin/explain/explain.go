@@ -21,7 +21,7 @@ import (
 // it reads the broker with the credential of the member. Failed reads are a part of the report, so there is an error
 // only if a configuration is invalid, the zone is not served, or the cluster is a broker and not a member.
 func Run(ctx context.Context, onBroker, onMember *rest.Config, o Options) (cause.Report, error) {
-	in := cause.Input{Name: o.Name, Type: o.Type, Zone: strings.ToLower(strings.Trim(o.Zone, ".")), TTL: o.TTL,
+	in := cause.Input{Name: o.Name, Type: o.Type, Zone: strings.ToLower(strings.Trim(o.DNS.Zone, ".")), TTL: o.TTL,
 		Namespace: o.Namespace}
 	here, err := read.OpenWithin(onMember, o.Timeout, grantsMember)
 	if err != nil {
@@ -58,7 +58,7 @@ func Run(ctx context.Context, onBroker, onMember *rest.Config, o Options) (cause
 		}
 	}
 	in.Here.Credential, in.Servers = credential, slices.Concat(named, found)
-	in.Now = o.Now()
+	in.Now = time.Now()
 	return cause.Find(in), nil
 }
 

@@ -3,8 +3,6 @@ package explain
 import (
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	"github.com/clusterset-dns/clusterset/admin/dns"
 	"github.com/clusterset-dns/clusterset/api/wellknown"
 )
@@ -19,27 +17,20 @@ const (
 // Options are the options of [Run]. Start from [Defaults].
 type Options struct {
 	Name    string
-	Type    uint16 // of DNS
-	Zone    string
+	Type    uint16   // of DNS
 	Servers []string // "<address>:<port>" of DNS servers to ask in place of the Pods
 	NoAsk   bool     // no DNS server of the cluster is asked
 
-	Namespace string // of the controller in the member
-	// DNSNamespace is the namespace of the cluster's DNS server, and DNSService the Service of that of the clusterset.
-	// Without a namespace, what resolvers do with the zone is not looked at.
-	DNSNamespace string
-	DNSService   types.NamespacedName
+	Namespace string      // of the controller in the member
+	DNS       dns.Options // without a Namespace, what resolvers do with the zone is not looked at
 
 	TTL     time.Duration // age at which a heartbeat, and the Lease of a leader, has expired
 	Timeout time.Duration // of all that is read and asked, together
-	Now     func() time.Time
 }
 
 // Defaults returns the default options.
 func Defaults() Options {
-	dns := dns.Defaults()
 	return Options{
-		Zone: dns.Zone, Namespace: wellknown.ControllerNamespace, DNSNamespace: dns.Namespace, DNSService: dns.Service,
-		TTL: time.Minute, Timeout: 5 * time.Second, Now: time.Now,
+		Namespace: wellknown.ControllerNamespace, DNS: dns.Defaults(), TTL: time.Minute, Timeout: 5 * time.Second,
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"time"
 
 	"github.com/clusterset-dns/clusterset/admin/read"
 	"github.com/clusterset-dns/clusterset/admin/redact"
@@ -18,14 +19,13 @@ import (
 // credentials (docs/spec/operations.md 3 and docs/spec/operations.md 4). The index lists missing data, and the rest is
 // gathered nevertheless, also when ctx ends. An error means that the archive could not be written.
 func Run(ctx context.Context, w io.Writer, clusters []Cluster, o Options) (Index, error) {
-	index := Index{Version: o.Version, Time: o.Now().UTC()}
-	if progress := o.Progress; progress != nil {
-		var mu sync.Mutex
-		o.Progress = func(what string) {
-			mu.Lock()
-			defer mu.Unlock()
-			progress(what)
-		}
+	index := Index{Version: o.Version, Time: time.Now().UTC()}
+	var mu sync.Mutex
+	progress := o.Progress
+	o.Progress = func(what string) {
+		mu.Lock()
+		defer mu.Unlock()
+		progress(what)
 	}
 	var all []*gatherer
 	var reads []func()

@@ -114,7 +114,7 @@ func (g *gatherer) gather(ctx context.Context) {
 			g.addMissing("everything else", errors.New("interrupted"))
 		}
 	}()
-	g.progress("reading " + g.from.Name)
+	g.options.Progress("reading " + g.from.Name)
 	if err := g.connect(ctx); err != nil {
 		g.addMissing("everything", err)
 		return
@@ -122,7 +122,7 @@ func (g *gatherer) gather(ctx context.Context) {
 	for _, x := range gatherings(g.from.Role, g.options.Namespace, g.options.DNSNamespace) {
 		g.readObjects(ctx, x)
 	}
-	g.progress(fmt.Sprintf("reading logs and metrics of %d Pods of %s", len(g.pods), g.from.Name))
+	g.options.Progress(fmt.Sprintf("reading logs and metrics of %d Pods of %s", len(g.pods), g.from.Name))
 	var reads errgroup.Group
 	reads.SetLimit(readsAtOnce)
 	if g.from.Role == read.RoleMember {
@@ -136,12 +136,6 @@ func (g *gatherer) gather(ctx context.Context) {
 		})
 	}
 	_ = reads.Wait() // failed reads are noted
-}
-
-func (g *gatherer) progress(what string) {
-	if g.options.Progress != nil {
-		g.options.Progress(what)
-	}
 }
 
 // connect asks for the version first: a server that does not answer is not asked for everything.
@@ -297,7 +291,7 @@ func (g *gatherer) readStatus(ctx context.Context) {
 	within, cancel := context.WithTimeout(ctx, g.options.Timeout)
 	defer cancel()
 	o := status.Defaults()
-	o.Namespace, o.DNS.Namespace, o.Now = g.options.Namespace, g.options.DNSNamespace, g.options.Now
+	o.Namespace, o.DNS.Namespace = g.options.Namespace, g.options.DNSNamespace
 	state, err := status.Read(within, nil, g.from.Config, o)
 	if err != nil {
 		g.addMissing("status", err)

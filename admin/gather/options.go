@@ -18,15 +18,14 @@ type Options struct {
 	Since        time.Duration // age of the oldest log lines
 	LogLines     int64         // of each container, the newest
 	Version      string        // of this program
-	Now          func() time.Time
-	Progress     func(string) // called with one phrase for each part of a cluster; may be nil
+	Progress     func(string)  // called with one phrase for each part of a cluster
 }
 
 // Defaults returns the default options.
 func Defaults() Options {
 	return Options{
 		Namespace: wellknown.ControllerNamespace, DNSNamespace: metav1.NamespaceSystem,
-		Timeout: 20 * time.Second, Since: 24 * time.Hour, LogLines: 100_000, Now: time.Now,
+		Timeout: 20 * time.Second, Since: 24 * time.Hour, LogLines: 100_000, Progress: func(string) {},
 	}
 }
 

@@ -47,7 +47,7 @@ func (v *verifier) removeLeftovers(ctx context.Context, all bool) (left []string
 		for i := range found.Items {
 			n := &found.Items[i]
 			until, err := time.Parse(time.RFC3339, n.Annotations[annotationUntil])
-			if err == nil && v.options.Now().Before(until) && !all {
+			if err == nil && time.Now().Before(until) && !all {
 				v.progress(fmt.Sprintf(
 					"%s: namespace %s belongs to a run that may go on until %s; \"clusterset verify --cleanup\" removes it nevertheless",
 					m.Name, n.Name, until.Local().Format(time.TimeOnly)))

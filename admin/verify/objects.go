@@ -33,7 +33,7 @@ var createOptions = metav1.CreateOptions{FieldManager: wellknown.ManagerVerify}
 
 // createObjects creates the namespaces and Pods.
 func (v *verifier) createObjects(ctx context.Context) error {
-	until := v.options.Now().Add(v.maxDuration()).UTC().Format(time.RFC3339)
+	until := time.Now().Add(v.maxDuration()).UTC().Format(time.RFC3339)
 	return v.forEachMember(func(m *verifiedMember) error {
 		namespace, err := m.Core.Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 			Name: v.namespace, Annotations: map[string]string{annotationUntil: until},

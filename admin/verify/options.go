@@ -16,13 +16,12 @@ type Options struct {
 	Pods      bool          // run Pods in the members
 	Timeout   time.Duration // of each step
 	Progress  func(string)
-	Now       func() time.Time
 }
 
 // Defaults returns the default options.
 func Defaults() Options {
 	return Options{
-		Zone: "clusterset.local", Namespace: wellknown.ControllerNamespace, Pods: true, Timeout: time.Minute, Now: time.Now,
+		Zone: "clusterset.local", Namespace: wellknown.ControllerNamespace, Pods: true, Timeout: time.Minute,
 		Progress: func(string) {},
 	}
 }

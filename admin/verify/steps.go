@@ -109,9 +109,9 @@ func (v *verifier) cause(ctx context.Context, at, from *verifiedMember, kind pla
 	seen plan.Outcome) plan.Outcome {
 	o := explain.Defaults()
 	o.Name = fmt.Sprintf("%s.%s.svc.%s.", from.serviceName(kind), v.namespace, v.options.Zone)
-	o.DNSNamespace = "" // the steps before DNS do not depend on it
+	o.DNS.Namespace = "" // the steps before DNS do not depend on it
 	o.Timeout = min(v.options.Timeout, 10*time.Second)
-	o.Namespace, o.Zone, o.Type = v.options.Namespace, v.options.Zone, plan.Question{}.Type()
+	o.Namespace, o.DNS.Zone, o.Type = v.options.Namespace, v.options.Zone, plan.Question{}.Type()
 	if r, err := explain.Run(ctx, nil, at.Config, o); err == nil && r.Verdict.Found() {
 		return plan.Outcome{Code: r.Verdict.Code,
 			Evidence: fmt.Sprintf("%s (%s)", strings.TrimSuffix(r.Verdict.Sentence, "."), seen.Evidence)}

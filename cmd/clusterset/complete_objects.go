@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/clusterset-dns/clusterset/admin/dns"
 	"github.com/clusterset-dns/clusterset/admin/read"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 )
@@ -34,10 +35,11 @@ func (f *factory) dnsNamespaceFlag(c *cobra.Command, value *string) {
 }
 
 // dnsFlags adds the flags of commands that ask both DNS servers.
-func (f *factory) dnsFlags(c *cobra.Command, zone, service, namespace *string) {
-	c.Flags().StringVar(zone, "zone", *zone, "`ZONE` of the clusterset")
-	c.Flags().StringVar(service, "dns-service", *service, "Service of the DNS server of the clusterset, as `NAMESPACE/NAME`")
-	f.dnsNamespaceFlag(c, namespace)
+func (f *factory) dnsFlags(c *cobra.Command, o *dns.Options, service *string) {
+	c.Flags().StringVar(&o.Zone, "zone", o.Zone, "`ZONE` of the clusterset")
+	c.Flags().StringVar(
+		service, "dns-service", o.Service.String(), "Service of the DNS server of the clusterset, as `NAMESPACE/NAME`")
+	f.dnsNamespaceFlag(c, &o.Namespace)
 }
 
 // completeResources completes names of objects in the selected namespace, filtered by a label selector.

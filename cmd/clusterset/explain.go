@@ -62,20 +62,19 @@ func (e *explainCommand) flags(c *cobra.Command) {
 	flags.StringSliceVar(&e.servers, "dns-server", nil, "`ADDRESS[:PORT]` of a DNS server to ask, over UDP and TCP, in place of the Pods; repeatable")
 	flags.BoolVar(&e.options.NoAsk, "no-ask", false, "ask no DNS server: look at the objects alone")
 	e.namespaceFlag(c, "controller-namespace", &e.options.Namespace, "`NAMESPACE` of the controller in the cluster")
-	e.service = e.options.DNSService.String()
-	e.dnsFlags(c, &e.options.Zone, &e.service, &e.options.DNSNamespace)
+	e.dnsFlags(c, &e.options.DNS, &e.service)
 	leaseTTLs.flag(flags, &e.options.TTL, "lease-ttl", leaseTTLUsage)
 	waits.flag(flags, &e.options.Timeout, "timeout", "`DURATION` for all that is read and asked together; what has not answered then counts as unreachable")
 }
 
 func (e *explainCommand) run(ctx context.Context, args []string) error {
-	e.options.Zone = strings.ToLower(strings.Trim(e.options.Zone, "."))
+	e.options.DNS.Zone = strings.ToLower(strings.Trim(e.options.DNS.Zone, "."))
 	o := e.options
 	name, types, err := e.question(args)
 	if err != nil {
 		return err
 	}
-	if o.DNSService, err = serviceFlag("dns-service", e.service); err != nil {
+	if o.DNS.Service, err = serviceFlag("dns-service", e.service); err != nil {
 		return err
 	}
 	if strings.HasPrefix(name, "_") {
@@ -143,9 +142,9 @@ func (e *explainCommand) question(args []string) (name string, types []string, e
 // qualified completes the name of a service that lacks the zone, as "db.shop" and "db-0.east.db.shop.svc" do.
 func (e *explainCommand) qualified(name string) string {
 	switch below, isShort := strings.CutSuffix(name, ".svc"); {
-	case name == e.options.Zone:
+	case name == e.options.DNS.Zone:
 	case isShort, strings.Count(below, ".") == 1 && !strings.HasSuffix(name, "."):
-		return below + ".svc." + e.options.Zone
+		return below + ".svc." + e.options.DNS.Zone
 	}
 	return name
 }
@@ -156,7 +155,7 @@ func shortName(o *unstructured.Unstructured) string { return o.GetName() + "." +
 // nearNames returns up to three imports and exports with a name at most two letters away, with namespace and service
 // swapped, or in another namespace. It returns nil for the name of one, and without the right to list them.
 func (e *explainCommand) nearNames(ctx context.Context, name string) (all []string) {
-	t, ok := cause.Locate(name, e.options.Zone)
+	t, ok := cause.Locate(name, e.options.DNS.Zone)
 	member, _, err := e.namespaced()
 	if !ok || err != nil {
 		return nil

@@ -47,8 +47,8 @@ func newStatus(f *factory) *cobra.Command {
 	c.Flags().BoolVar(&brokerOnly, "broker-only", false, "read only the broker")
 	f.namespaceFlag(c, "controller-namespace", &o.Namespace, "`NAMESPACE` of the controller in the cluster")
 	leaseTTLs.flag(c.Flags(), &o.TTL, "lease-ttl", leaseTTLUsage)
-	service := o.DNS.Service.String()
-	f.dnsFlags(c, &o.DNS.Zone, &service, &o.DNS.Namespace)
+	var service string
+	f.dnsFlags(c, &o.DNS, &service)
 	c.Flags().BoolVarP(
 		&watch, "watch", "w", false, "show the state again when it changes, until the command is interrupted")
 	waits.flag(c.Flags(), &interval, "interval", "`DURATION` between two reads of --watch")
