@@ -63,10 +63,7 @@ func (w *wirer) ask(ctx context.Context, s *State) {
 
 func answerOf(s *cause.Server) Answer {
 	a := Answer{Server: s.Name, Role: s.Role, Unread: s.Unread}
-	r := s.UDP
-	if !r.Asked || r.Failure != "" {
-		r = s.TCP
-	}
+	r := s.Reply()
 	if a.Error = r.Failure; r.Asked && r.Failure == "" {
 		a.Response = dns.RcodeToString[r.Rcode]
 		if len(r.Values) > 0 && r.Rcode == dns.RcodeSuccess {

@@ -43,9 +43,21 @@ func (v Verdict) Known() bool {
 
 // checks are the steps below the name, in the order of a change on its way to an answer.
 var checks = []func(*walk){
-	checkKinds, checkNamespace, checkMembership, checkController, checkBroker, checkFrozen, checkOwnExport, checkRecords,
-	checkConflicts, checkHeartbeats,
-	checkImport, checkEndpoints, checkSelection, checkQuestion, checkServing, checkResolvers, checkCluster, checkPods,
+	checkKinds, checkNamespace, checkMembership, ours("controller", checkController), ours("broker", checkBroker),
+	checkFrozen, ours("export here", checkOwnExport), ours("exports", checkRecords), checkConflicts,
+	ours("heartbeats", checkHeartbeats), checkImport, checkEndpoints, checkSelection, checkQuestion, checkServing,
+	checkResolvers, checkCluster, checkPods,
+}
+
+// ours skips a check where another implementation has made the import.
+func ours(name string, check func(w *walk, name string)) func(*walk) {
+	return func(w *walk) {
+		if w.isForeign() {
+			w.skip(name, "the import is not ours")
+			return
+		}
+		check(w, name)
+	}
 }
 
 // Find walks the chain.

@@ -134,6 +134,10 @@ func readRejected(in *Input, t Target, get func(string) *exporter) {
 }
 
 func readRecords(in *Input, t Target, get func(string) *exporter) {
+	var properties map[string]string
+	if m := ownMember(in); m != nil {
+		properties, _ = m.Status.ValidProperties() // the controller reports the others
+	}
 	for i := range in.Broker.Records.Value {
 		r := &in.Broker.Records.Value[i]
 		m := memberIn(&in.Broker, r.Namespace)
@@ -144,7 +148,7 @@ func readRecords(in *Input, t Target, get func(string) *exporter) {
 		e.record, e.member, e.namespace = r, m, r.Namespace
 		e.invalid = invalidRecord(r, t, m.Name)
 		e.elsewhere = e.invalid == "" && !selection.Reaches(m.Name, r.Spec.ToClusters, in.Here.ClusterID.Value.Value,
-			ownProperties(in))
+			properties)
 		if lease := in.Broker.Heartbeats.Value[r.Namespace]; lease != nil && lease.RenewTime != nil {
 			e.beats, e.heartbeat = true, max(in.Now.Sub(lease.RenewTime.Time), 0)
 			e.expired = broker.HeartbeatExpired(lease, in.TTL, in.Now)
@@ -172,7 +176,10 @@ func invalidRecord(r *v1alpha1.ExportedService, t Target, id string) string {
 }
 
 func readBrokerSlices(in *Input, get func(string) *exporter) {
-	reserved := ownNetworks(in)
+	var reserved []netip.Prefix
+	if m := ownMember(in); m != nil {
+		reserved = m.OwnNetworks()
+	}
 	for i := range in.Broker.Slices.Value {
 		s := &in.Broker.Slices.Value[i]
 		m := memberIn(&in.Broker, s.Namespace)
@@ -195,23 +202,6 @@ func ownMember(in *Input) *v1alpha1.Member {
 		if m := &in.Broker.Members.Value[i]; isThis(m, in.Here.UID) {
 			return m
 		}
-	}
-	return nil
-}
-
-// ownNetworks returns the networks of Pods and Services that this cluster declared.
-func ownNetworks(in *Input) []netip.Prefix {
-	if m := ownMember(in); m != nil {
-		return m.OwnNetworks()
-	}
-	return nil
-}
-
-// ownProperties returns the ClusterProperties that this cluster publishes.
-func ownProperties(in *Input) map[string]string {
-	if m := ownMember(in); m != nil {
-		properties, _ := m.Status.ValidProperties() // the controller reports the others
-		return properties
 	}
 	return nil
 }

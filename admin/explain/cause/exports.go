@@ -17,18 +17,11 @@ import (
 // The checks in this file are about the exports of the service: that of this cluster, the records of all, and whether
 // they agree.
 
-func checkOwnExport(w *walk) {
-	const name = "export here"
-	exp := w.in.Here.Export
-	if w.isForeign() {
-		w.skip(name, "the import is not ours")
-		return
-	}
-	switch exp.State {
+func checkOwnExport(w *walk, name string) {
+	switch exp := w.in.Here.Export; exp.State {
 	case Present:
-		if s, partial, evidence := ownExport(w, exp.Value); s.Code != "" {
-			s.Name = name
-			w.fault(partial, s, "%s", evidence)
+		if code, partial, evidence := ownExport(w, exp.Value); code != "" {
+			w.fault(partial, name, code, "%s", evidence)
 			return
 		}
 		w.ok(name, "the broker has it")
@@ -40,27 +33,27 @@ func checkOwnExport(w *walk) {
 }
 
 // ownExport returns the fault of the ServiceExport of this cluster, and whether others export the service nevertheless.
-func ownExport(w *walk, exp *mcsv1beta1.ServiceExport) (_ Step, partial bool, evidence string) {
+func ownExport(w *walk, exp *mcsv1beta1.ServiceExport) (_ reason.Code, partial bool, evidence string) {
 	partial = w.hasAnswer() ||
 		slices.ContainsFunc(w.exporters, func(e *exporter) bool { return !e.own && e.isExporting() })
 	valid, is := CurrentCondition(exp, mcsv1beta1.ServiceExportConditionValid),
 		CurrentCondition(exp, mcsv1beta1.ServiceExportConditionReady)
 	switch {
 	case valid == nil, valid.Status == metav1.ConditionTrue && is == nil:
-		return Step{Code: reason.ExportNotReconciled}, partial, "it has no conditions Valid and Ready for its generation"
+		return reason.ExportNotReconciled, partial, "it has no conditions Valid and Ready for its generation"
 	case valid.Status != metav1.ConditionTrue:
-		return Step{Code: codeOf(reason.Valid, valid, reason.ExportPending)}, partial, conditionText(valid)
+		return codeOf(reason.Valid, valid, reason.ExportPending), partial, conditionText(valid)
 	case is.Status != metav1.ConditionTrue:
-		return Step{Code: codeOf(reason.ExportReady, is, reason.ExportPending)}, partial, conditionText(is)
+		return codeOf(reason.ExportReady, is, reason.ExportPending), partial, conditionText(is)
 	case w.in.Broker.Records.State == Present && !slices.ContainsFunc(w.exporters,
 		func(e *exporter) bool { return e.own && e.record != nil }):
-		return Step{Code: reason.RecordMissing}, partial, conditionText(is)
+		return reason.RecordMissing, partial, conditionText(is)
 	case codeOf(reason.ExportReady, is, "") != "":
-		return Step{Code: codeOf(reason.ExportReady, is, "")}, true, conditionText(is)
+		return codeOf(reason.ExportReady, is, ""), true, conditionText(is)
 	case codeOf(reason.Valid, valid, "") != "":
-		return Step{Code: codeOf(reason.Valid, valid, "")}, true, conditionText(valid)
+		return codeOf(reason.Valid, valid, ""), true, conditionText(valid)
 	}
-	return Step{}, false, ""
+	return "", false, ""
 }
 
 // codeOf returns the first code at the end of the condition's message, or the code of its reason. Another
@@ -80,12 +73,7 @@ func CurrentCondition(exp *mcsv1beta1.ServiceExport, of mcsv1beta1.ServiceExport
 	return c
 }
 
-func checkRecords(w *walk) {
-	const name = "exports"
-	if w.isForeign() {
-		w.skip(name, "the import is not ours")
-		return
-	}
+func checkRecords(w *walk, name string) {
 	if w.in.Broker.Records.State != Present {
 		w.unknown(name, cmp.Or(w.in.Broker.Records.Why, "the records on the broker were not read"))
 		return
@@ -96,12 +84,12 @@ func checkRecords(w *walk) {
 		case e.record == nil && e.rejectedExport != nil && (some == "" || w.clusterAsked() == e.id):
 			r := e.rejectedExport
 			code := cmp.Or(reason.Of(reason.Valid, r.Reason), reason.Of(reason.ExportReady, r.Reason), reason.NotExported)
-			w.fault(w.hasAnswer(), faultStep("export of "+e.id, code),
+			w.fault(w.hasAnswer(), "export of "+e.id, code,
 				"cluster %q has an export of %s/%s, which is rejected: %s: %s", e.id, w.target.Namespace, w.target.Service,
 				r.Reason, r.Message)
 		case e.record == nil:
 		case e.invalid != "":
-			w.fault(some != "", faultStep("export of "+e.id, reason.RecordInvalid), "ExportedService %s/%s: %s", e.namespace,
+			w.fault(some != "", "export of "+e.id, reason.RecordInvalid, "ExportedService %s/%s: %s", e.namespace,
 				e.record.Name, e.invalid)
 		case e.elsewhere && some != "" && w.clusterAsked() != e.id:
 			w.skip("export of "+e.id, "it is for other clusters")
@@ -109,18 +97,18 @@ func checkRecords(w *walk) {
 			w.wrong("export of "+e.id, reason.NotExportedHere, "ExportedService %s/%s selects other clusters, by toClusters",
 				e.namespace, e.record.Name)
 		case !e.admitted:
-			w.fault(some != "", faultStep("export of "+e.id, reason.SourceNotAllowed),
+			w.fault(some != "", "export of "+e.id, reason.SourceNotAllowed,
 				"namespace %s does not name it in its annotation", w.target.Namespace)
 		}
 	}
 	for _, text := range w.in.Broker.Undecodable {
-		w.fault(some != "", faultStep(name, reason.RecordInvalid), "%s", text)
+		w.fault(some != "", name, reason.RecordInvalid, "%s", text)
 	}
 	switch {
 	case some != "":
 		w.ok(name, "exported by %s", some)
 	case len(w.steps) == before && w.in.Here.Export.State != Present:
-		w.fault(w.hasAnswer(), faultStep(name, reason.NotExported), "the broker has no record of %s/%s", w.target.Namespace,
+		w.fault(w.hasAnswer(), name, reason.NotExported, "the broker has no record of %s/%s", w.target.Namespace,
 			w.target.Service)
 	}
 }
@@ -152,9 +140,9 @@ func checkConflicts(w *walk) {
 	case c.Status != metav1.ConditionTrue:
 		w.ok(name, "the %d exports agree", len(records))
 	case merged.Withheld():
-		w.fault(w.hasAnswer(), faultStep(name, reason.ConflictWithheld), "%s: %s", c.Reason, messageOf(&c))
+		w.fault(w.hasAnswer(), name, reason.ConflictWithheld, "%s: %s", c.Reason, messageOf(&c))
 	default:
-		w.fault(true, faultStep(name, reason.All(reason.Conflict, c.Reason)[0]), "%s: %s", c.Reason, messageOf(&c))
+		w.fault(true, name, reason.All(reason.Conflict, c.Reason)[0], "%s: %s", c.Reason, messageOf(&c))
 	}
 }
 
@@ -170,12 +158,7 @@ func mergeOptions(in *Input) merge.Options {
 	return o
 }
 
-func checkHeartbeats(w *walk) {
-	const name = "heartbeats"
-	if w.isForeign() {
-		w.skip(name, "the import is not ours")
-		return
-	}
+func checkHeartbeats(w *walk, name string) {
 	if w.in.Broker.Heartbeats.State != Present {
 		w.unknown(name, cmp.Or(w.in.Broker.Heartbeats.Why, "the heartbeats on the broker were not read"))
 		return
@@ -185,10 +168,10 @@ func checkHeartbeats(w *walk) {
 		switch {
 		case e.own || !e.isExporting():
 		case !e.beats:
-			w.clusterFault(w.sparesOthers(e), faultStep("heartbeat of "+e.id, reason.ExporterNeverRan),
+			w.clusterFault(w.sparesOthers(e), "heartbeat of "+e.id, reason.ExporterNeverRan,
 				"there is no heartbeat in namespace %s", e.namespace)
 		case e.expired:
-			w.clusterFault(w.sparesOthers(e), faultStep("heartbeat of "+e.id, reason.ExporterExpired), "it was last renewed %s",
+			w.clusterFault(w.sparesOthers(e), "heartbeat of "+e.id, reason.ExporterExpired, "it was last renewed %s",
 				agoText(e.heartbeat))
 		default:
 			fine++

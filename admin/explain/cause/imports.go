@@ -34,7 +34,7 @@ func checkImport(w *walk) {
 	}
 	switch code, evidence := importFault(w); {
 	case code != "":
-		w.fault(w.hasAnswer(), faultStep(name, code), "%s", evidence)
+		w.fault(w.hasAnswer(), name, code, "%s", evidence)
 	case imp.Value.Object != nil:
 		spec := imp.Value.Object.Spec
 		w.ok(name, "%s, addresses [%s], clusters [%s]", spec.Type, strings.Join(spec.IPs, " "),
@@ -43,7 +43,7 @@ func checkImport(w *walk) {
 	for _, e := range w.exporters {
 		if e.isExporting() && !e.imported && isOurs(imp.Value) {
 			code, evidence := w.orWebhook(reason.ImportLacks, "status.clusters of the ServiceImport does not name "+e.id)
-			w.clusterFault(w.sparesOthers(e), faultStep("import from "+e.id, code), "%s", evidence)
+			w.clusterFault(w.sparesOthers(e), "import from "+e.id, code, "%s", evidence)
 		}
 	}
 }
@@ -115,15 +115,14 @@ func checkEndpoints(w *walk) {
 	w.addEndpointFaults()
 	if imp := w.in.Here.Import.Value; w.target.Left == "" && isOurs(imp) &&
 		desired.LacksLocal(imp.Object, w.in.Here.Slices.Value, w.in.Here.ClusterID.Value.Value) {
-		w.fault(true, faultStep(
-			name, reason.EndpointsNotLocal),
+		w.fault(true, name, reason.EndpointsNotLocal,
 			"internalTrafficPolicy of the ServiceImport is Local, and no endpoint of its EndpointSlices is on a node of this cluster")
 	}
 	switch {
 	case usable > 0:
 		w.ok(name, "%d ready, of %s", usable, idsOf(w.exporters, func(e *exporter) bool { return e.here.usable > 0 }))
 	case len(w.steps) == before && !w.hasCause():
-		w.fault(w.hasAnswer(), faultStep(name, reason.EndpointsNone), "no EndpointSlice has the label %s=%s",
+		w.fault(w.hasAnswer(), name, reason.EndpointsNone, "no EndpointSlice has the label %s=%s",
 			mcsv1beta1.LabelServiceName, w.target.Service)
 	}
 }
@@ -138,11 +137,11 @@ func (w *walk) addEndpointFaults() {
 		case reason.EndpointsNone:
 			without, spared = append(without, idText(e.id)), spared && w.sparesOthers(e)
 		default:
-			w.clusterFault(w.sparesOthers(e), faultStep("endpoints of "+idText(e.id), code), "%s", evidence)
+			w.clusterFault(w.sparesOthers(e), "endpoints of "+idText(e.id), code, "%s", evidence)
 		}
 	}
 	if of := strings.Join(without, ", "); of != "" {
-		w.clusterFault(spared, faultStep("endpoints of "+of, reason.EndpointsNone), "no endpoint in %s", of)
+		w.clusterFault(spared, "endpoints of "+of, reason.EndpointsNone, "no endpoint in %s", of)
 	}
 }
 

@@ -13,19 +13,13 @@ import (
 
 // The checks in this file are about the broker and what this cluster is there.
 
-func checkBroker(w *walk) {
-	const name = "broker"
-	if w.isForeign() {
-		w.skip(name, "the import is not ours")
-		return
+func checkBroker(w *walk, name string) {
+	code, evidence := credentialFault(w.in)
+	if code == "" {
+		code, evidence = linkFault(w.in)
 	}
-	settled := w.isSettled()
-	if code, evidence := credentialFault(w.in); code != "" {
-		w.fault(settled, faultStep(name, code), "%s", evidence)
-		return
-	}
-	if code, evidence := linkFault(w.in); code != "" {
-		w.fault(settled, faultStep(name, code), "%s", evidence)
+	if code != "" {
+		w.fault(w.isSettled(), name, code, "%s", evidence)
 		return
 	}
 	b := &w.in.Broker
@@ -55,7 +49,7 @@ func checkFrozen(w *walk) {
 		case !reason.Known(code):
 			code = reason.ControllerFrozen
 		}
-		w.fault(!f.Imports || w.isSettled(), faultStep("frozen", code), "%s, for %s: %s; suspended: %s",
+		w.fault(!f.Imports || w.isSettled(), "frozen", code, "%s, for %s: %s; suspended: %s",
 			f.Reason, ageText(w.in.Now.Sub(f.Since)), oneLine(f.Detail), oneLine(f.Suspends))
 	}
 }
@@ -96,21 +90,18 @@ func linkFault(in *Input) (reason.Code, string) {
 }
 
 func memberFault(in *Input) (reason.Code, string) {
-	members := in.Broker.Members.Value
-	at := slices.IndexFunc(members, func(m v1alpha1.Member) bool { return isThis(&m, in.Here.UID) })
-	id := in.Here.ClusterID.Value.Value
-	if at < 0 {
-		if at = slices.IndexFunc(members, func(m v1alpha1.Member) bool { return m.Name == id }); at >= 0 &&
-			in.Here.UID.State == Present {
-			return reason.ClusterIDTaken, fmt.Sprintf("Member %s has kube-system UID %s, and this cluster %s", id,
-				members[at].Spec.KubeSystemUID, in.Here.UID.Value)
-		}
+	m := ownMember(in)
+	if m == nil {
 		if in.Here.UID.State != Present {
 			return "", ""
 		}
+		members, id := in.Broker.Members.Value, in.Here.ClusterID.Value.Value
+		if at := slices.IndexFunc(members, func(m v1alpha1.Member) bool { return m.Name == id }); at >= 0 {
+			return reason.ClusterIDTaken, fmt.Sprintf("Member %s has kube-system UID %s, and this cluster %s", id,
+				members[at].Spec.KubeSystemUID, in.Here.UID.Value)
+		}
 		return reason.MemberMissing, fmt.Sprintf("none of its %d Members has the UID of this cluster", len(members))
 	}
-	m := &members[at]
 	if in.Broker.Namespaces.State == Present && memberIn(&in.Broker, m.Spec.Namespace) == nil {
 		return reason.MemberMissing, fmt.Sprintf("namespace %s of Member %s does not exist", m.Spec.Namespace, m.Name)
 	}

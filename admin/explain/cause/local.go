@@ -1,7 +1,6 @@
 package cause
 
 import (
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -40,9 +39,9 @@ func checkNamespace(w *walk) {
 		w.wrong(name, reason.NamespaceTerminating, "namespace %s is being deleted%s", w.target.Namespace,
 			remainingContent(ns.Value))
 	case w.neverTakesPart() && !w.isForeign():
-		w.fault(w.hasAnswer(), faultStep(name, reason.NamespaceExcluded), "namespace %s never takes part", w.target.Namespace)
+		w.fault(w.hasAnswer(), name, reason.NamespaceExcluded, "namespace %s never takes part", w.target.Namespace)
 	case w.namespaceChoice() == notChosen && !w.isForeign():
-		w.fault(w.hasAnswer(), faultStep(name, reason.NamespaceExcluded),
+		w.fault(w.hasAnswer(), name, reason.NamespaceExcluded,
 			"import_namespaces of the controller does not select namespace %s", w.target.Namespace)
 	case w.namespaceChoice() == unknownChoice && w.target.Namespace == corev1.NamespaceDefault &&
 		w.in.Here.Import.State == Absent:
@@ -108,18 +107,17 @@ func checkMembership(w *walk) {
 	settled := w.isSettled()
 	switch {
 	case leaving:
-		w.fault(settled, faultStep(name, reason.Leaving), "clusterset %s, with the annotation %s", set.Value.Value,
+		w.fault(settled, name, reason.Leaving, "clusterset %s, with the annotation %s", set.Value.Value,
 			broker.AnnotationLeaving)
-	case isMissing(set) && slices.ContainsFunc(membersOf(w.in),
-		func(uid string) bool { return uid == string(here.UID.Value) && uid != "" }):
-		w.fault(settled, faultStep(name, reason.MembershipDeleted), "the broker has a Member with the UID of this cluster, %s",
+	case isMissing(set) && ownMember(w.in) != nil:
+		w.fault(settled, name, reason.MembershipDeleted, "the broker has a Member with the UID of this cluster, %s",
 			here.UID.Value)
 	case isMissing(set):
-		w.fault(settled, faultStep(name, reason.NotAMember), "there is no ClusterProperty clusterset.k8s.io")
+		w.fault(settled, name, reason.NotAMember, "there is no ClusterProperty clusterset.k8s.io")
 	case set.State != Present:
 		w.unknown(name, set.Why)
 	case isMissing(id):
-		w.fault(settled, faultStep(name, reason.ClusterIDMissing), "there is no ClusterProperty cluster.clusterset.k8s.io")
+		w.fault(settled, name, reason.ClusterIDMissing, "there is no ClusterProperty cluster.clusterset.k8s.io")
 	default:
 		w.ok(name, "cluster %s of clusterset %s", id.Value.Value, set.Value.Value)
 	}
@@ -127,26 +125,15 @@ func checkMembership(w *walk) {
 
 func isMissing[T any](r Read[T]) bool { return r.State == Absent || r.State == NotInstalled }
 
-func membersOf(in *Input) (uids []string) {
-	for i := range in.Broker.Members.Value {
-		uids = append(uids, in.Broker.Members.Value[i].Spec.KubeSystemUID)
-	}
-	return uids
-}
-
-func checkController(w *walk) {
-	const name = "controller"
-	lease := w.in.Here.Leader
-	switch {
-	case w.isForeign():
-		w.skip(name, "the import is not ours")
+func checkController(w *walk, name string) {
+	switch lease := w.in.Here.Leader; {
 	case lease.State == Absent:
-		w.fault(w.isSettled(), faultStep(name, reason.ControllerNeverRan), "there is no Lease %s/%s", w.in.Namespace,
+		w.fault(w.isSettled(), name, reason.ControllerNeverRan, "there is no Lease %s/%s", w.in.Namespace,
 			wellknown.ControllerLease)
 	case lease.State != Present:
 		w.unknown(name, lease.Why)
 	case !hasLeader(w.in):
-		w.fault(w.isSettled(), faultStep(name, reason.ControllerStopped), "Lease %s/%s was last renewed %s", w.in.Namespace,
+		w.fault(w.isSettled(), name, reason.ControllerStopped, "Lease %s/%s was last renewed %s", w.in.Namespace,
 			wellknown.ControllerLease, renewedText(w.in))
 	default:
 		w.ok(name, "%s leads, renewed %s", *lease.Value.HolderIdentity, renewedText(w.in))

@@ -32,7 +32,7 @@ func checkResolvers(w *walk) {
 	})
 	if forwards && s.Problem != "" && len(s.Wanted) > 0 {
 		w.fault(slices.ContainsFunc(s.Resolvers, func(r wiring.Resolver) bool { return w.answersFor(&r) }),
-			faultStep("dns service", reason.DNSNoEndpoint), "%s", s.Problem)
+			"dns service", reason.DNSNoEndpoint, "%s", s.Problem)
 	}
 }
 
@@ -44,16 +44,15 @@ func (w *walk) checkResolver(s *Wiring, r *wiring.Resolver) {
 	}
 	switch r.Route {
 	case wiring.RouteNone:
-		w.fault(s.behindCache(r), faultStep(step, reason.DNSNotWired), "%s does not forward %s: %s", r.Name(), w.in.Zone,
+		w.fault(s.behindCache(r), step, reason.DNSNotWired, "%s does not forward %s: %s", r.Name(), w.in.Zone,
 			cmp.Or(r.Reason, "its configuration lacks the zone"))
 	case wiring.RouteElsewhere:
 		if len(s.Wanted) == 0 {
-			w.fault(true, faultStep(
-				step, reason.DNSWiredElsewhere), "%s forwards %s, and what it forwards to could not be compared: %s", r.Name(),
-				w.in.Zone, s.Problem)
+			w.fault(true, step, reason.DNSWiredElsewhere, "%s forwards %s, and what it forwards to could not be compared: %s",
+				r.Name(), w.in.Zone, s.Problem)
 			return
 		}
-		w.fault(s.behindCache(r), faultStep(step, reason.DNSWiredElsewhere), "%s does not forward %s to %s", r.Name(),
+		w.fault(s.behindCache(r), step, reason.DNSWiredElsewhere, "%s does not forward %s to %s", r.Name(),
 			w.in.Zone, addressText(s))
 	case wiring.RouteOther:
 		if r.Kind == wiring.NodeLocal && w.asked() {

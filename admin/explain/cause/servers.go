@@ -86,16 +86,23 @@ func (w *walk) checkServers(role Role) {
 			w.wrong(name, reason.DNSReplicasDiffer, "%s; %d of %d servers answer as they should (%s)", f.evidence, good,
 				len(faults), f.code)
 		default:
-			w.fault(f.partial, faultStep(name, f.code), "%s", f.evidence)
+			w.fault(f.partial, name, f.code, "%s", f.evidence)
 		}
 	}
 }
 
-func (s *Server) text() string {
-	r := s.UDP
-	if !r.Asked || r.Failure != "" {
-		r = s.TCP
+// Reply is the reply over UDP or, without one, the result over TCP.
+func (s *Server) Reply() Reply {
+	if s.UDP.replied() {
+		return s.UDP
 	}
+	return s.TCP
+}
+
+func (r *Reply) replied() bool { return r.Asked && r.Failure == "" }
+
+func (s *Server) text() string {
+	r := s.Reply()
 	if len(r.Values) > 0 {
 		return shortList(r.Values)
 	}
@@ -104,7 +111,7 @@ func (s *Server) text() string {
 
 // serverFault returns the fault of a server, or the zero value.
 func (w *walk) serverFault(s *Server) serverFault {
-	udp, tcp := s.UDP.Asked && s.UDP.Failure == "", s.TCP.Asked && s.TCP.Failure == ""
+	udp, tcp := s.UDP.replied(), s.TCP.replied()
 	switch {
 	case s.Without && s.Role == ClusterSetDNS:
 		return serverFault{code: reason.DNSNoEndpoint, evidence: s.TCP.Failure}
@@ -112,10 +119,8 @@ func (w *walk) serverFault(s *Server) serverFault {
 		return serverFault{code: reason.DNSUnreachable, evidence: cmp.Or(s.UDP.Failure, s.TCP.Failure)}
 	}
 	for _, r := range []*Reply{&s.UDP, &s.TCP} {
-		if r.Asked && r.Failure == "" {
-			if f := w.replyFault(r); f.code != "" {
-				return f
-			}
+		if f := w.replyFault(r); r.replied() && f.code != "" {
+			return f
 		}
 	}
 	switch {

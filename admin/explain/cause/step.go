@@ -45,15 +45,13 @@ func (c *chain) wrong(name string, code reason.Code, format string, args ...any)
 }
 
 // fault adds a fault. With partial, something else has to be wrong if there is no answer.
-func (c *chain) fault(partial bool, s Step, format string, args ...any) {
-	if s.Mark = Wrong; partial {
+func (c *chain) fault(partial bool, name string, code reason.Code, format string, args ...any) {
+	s := Step{Name: name, Mark: Wrong, Code: code}
+	if partial {
 		s.Mark = Warning
 	}
 	c.add(s, format, args...)
 }
-
-// faultStep is the step of a fault.
-func faultStep(name string, code reason.Code) Step { return Step{Name: name, Code: code} }
 
 func (c *chain) unknown(name, why string) { c.add(Step{Name: name, Mark: Unknown}, "%s", why) }
 

@@ -2,9 +2,11 @@ package cause
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/miekg/dns"
 
+	"github.com/clusterset-dns/clusterset/api/reason"
 	"github.com/clusterset-dns/clusterset/cache"
 	"github.com/clusterset-dns/clusterset/cache/index"
 	"github.com/clusterset-dns/clusterset/resolver"
@@ -74,24 +76,21 @@ func (w *walk) sparesOthers(e *exporter) bool {
 }
 
 // clusterFault adds a fault of exporting clusters, which may explain that connections fail.
-func (w *walk) clusterFault(spared bool, s Step, format string, args ...any) {
-	if s.answers = w.isDead(); s.answers {
+func (w *walk) clusterFault(spared bool, name string, code reason.Code, format string, args ...any) {
+	dead := w.isDead()
+	if dead {
 		format += "; no cluster has a ready endpoint, so connections fail"
 	}
-	w.fault(spared, s, format, args...)
+	w.fault(spared, name, code, format, args...)
+	w.steps[len(w.steps)-1].answers = dead
 }
 
 // clusterAsked is the known cluster in the question, or "".
 func (w *walk) clusterAsked() string {
 	host, cluster := w.target.Left, ""
 	for _, e := range w.exporters {
-		if e.id == "" {
-			continue
-		}
-		if host == e.id || len(host) > len(e.id) && host[len(host)-len(e.id)-1:] == "."+e.id {
-			if len(e.id) > len(cluster) {
-				cluster = e.id
-			}
+		if len(e.id) > len(cluster) && (host == e.id || strings.HasSuffix(host, "."+e.id)) {
+			cluster = e.id
 		}
 	}
 	return cluster
