@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/url"
 	"strings"
 	"time"
@@ -31,11 +30,12 @@ func userName(namespace string) string {
 }
 
 // memberKubeconfig returns the kubeconfig with which a member reaches the broker: server, or the address in config if
-// that is empty, the certificate authority in config, and the token in the file "token" beside it.
-func memberKubeconfig(config *rest.Config, server, namespace string) ([]byte, error) {
+// that is empty, the certificate authority in config, and the token in the file "token" beside it. It also returns the
+// host of the address.
+func memberKubeconfig(config *rest.Config, server, namespace string) (content []byte, host string, err error) {
 	config = rest.CopyConfig(config)
 	if err := rest.LoadTLSFiles(config); err != nil {
-		return nil, fmt.Errorf("broker: %w", err)
+		return nil, "", fmt.Errorf("broker: %w", err)
 	}
 	if server == "" {
 		server = config.Host
@@ -46,9 +46,9 @@ func memberKubeconfig(config *rest.Config, server, namespace string) ([]byte, er
 	u, err := url.Parse(server)
 	switch {
 	case err != nil || u.Scheme != "https" || u.Host == "":
-		return nil, fmt.Errorf("broker server %q: want a URL such as https://broker.example:6443 (--broker-server)", server)
+		return nil, "", fmt.Errorf("broker server %q: want a URL such as https://broker.example:6443 (--broker-server)", server)
 	case config.Insecure:
-		return nil, errors.New(
+		return nil, "", errors.New(
 			"the kubeconfig of the broker has insecure-skip-tls-verify: want one with the certificate authority of the broker")
 	}
 	const name = "broker"
@@ -59,26 +59,10 @@ func memberKubeconfig(config *rest.Config, server, namespace string) ([]byte, er
 	c.AuthInfos[name] = &clientcmdapi.AuthInfo{TokenFile: broker.KeyToken}
 	c.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name, Namespace: namespace}
 	c.CurrentContext = name
-	content, err := clientcmd.Write(*c)
-	if err != nil {
-		return nil, fmt.Errorf("kubeconfig: %w", err)
+	if content, err = clientcmd.Write(*c); err != nil {
+		return nil, "", fmt.Errorf("kubeconfig: %w", err)
 	}
-	return content, nil
-}
-
-// isLoopback reports whether a kubeconfig names a server at a loopback address.
-func isLoopback(kubeconfig []byte) bool {
-	config, err := clientcmd.Load(kubeconfig)
-	if err != nil {
-		return false
-	}
-	for _, c := range config.Clusters {
-		u, err := url.Parse(c.Server)
-		if err == nil && (u.Hostname() == "localhost" || net.ParseIP(u.Hostname()).IsLoopback()) {
-			return true
-		}
-	}
-	return false
+	return content, u.Hostname(), nil
 }
 
 // annotationComponents holds, on the Secret of the broker credential, the components that were chosen: a join without

@@ -54,7 +54,7 @@ func Init(ctx context.Context, config *rest.Config, o InitOptions) error {
 			}
 			return c.InstallCRDs(ctx, read.Parse(mcscrd.ServiceImportCRD), true)
 		},
-		func() error { return c.ApplyAll(ctx, read.Stamped(read.Parse(deploy.Broker))) },
+		func() error { return c.ApplyNewer(ctx, read.Stamped(read.Parse(deploy.Broker))) },
 	} {
 		if err == nil {
 			err = step()

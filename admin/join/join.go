@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"reflect"
 	"slices"
 	"time"
@@ -182,7 +183,9 @@ func (j *joiner) decideAdmission(ctx context.Context) error {
 	if err := in.admitNetworks(&a); err != nil {
 		return err
 	}
-	if j.kubeconfig, err = memberKubeconfig(j.brokerConfig, in.options.BrokerServer, a.Spec.Namespace); err != nil {
+	var host string
+	j.kubeconfig, host, err = memberKubeconfig(j.brokerConfig, in.options.BrokerServer, a.Spec.Namespace)
+	if err != nil {
 		return err
 	}
 	if err := j.readNamespace(ctx, &a); err != nil {
@@ -204,7 +207,7 @@ func (j *joiner) decideAdmission(ctx context.Context) error {
 	if j.outdated != "" {
 		j.result.Warnings = append(j.result.Warnings, j.outdated)
 	}
-	if isLoopback(j.kubeconfig) {
+	if host == "localhost" || net.ParseIP(host).IsLoopback() {
 		j.result.Warnings = append(j.result.Warnings,
 			"the broker has a loopback address, which only programs on its own machine reach: join again with --broker-server")
 	}

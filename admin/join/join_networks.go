@@ -98,7 +98,7 @@ func (in *joinInput) overlapping(id string) string {
 // claimsOf returns the valid ones of a member's networks.
 func claimsOf(cidrs []string, member string) []claim {
 	var all []claim
-	for _, p := range networks.Valid(cidrs) {
+	for _, p := range broker.Prefixes(cidrs) {
 		all = append(all, claim{network: p, by: fmt.Sprintf("member %q", member)})
 	}
 	return all
@@ -275,21 +275,18 @@ func (in *joinInput) warnings(a Admission) []string {
 // networkStates lists the networks that will be declared, with their sources.
 func (in *joinInput) networkStates() []networks.Declared {
 	return slices.Concat(
-		statesOf("Pods", in.pods, in.found.Pods, flagIfGiven(in.options.PodCIDRs, "--pod-cidr")),
-		statesOf("Services", in.services, in.found.Services, flagIfGiven(in.options.ServiceCIDRs, "--service-cidr")),
-		statesOf("load balancers", in.balancers, nil, flagIfGiven(in.options.LoadBalancerCIDRs, "--load-balancer-cidr")),
+		statesOf("Pods", in.pods, in.found.Pods, in.options.PodCIDRs, "--pod-cidr"),
+		statesOf("Services", in.services, in.found.Services, in.options.ServiceCIDRs, "--service-cidr"),
+		statesOf("load balancers", in.balancers, nil, in.options.LoadBalancerCIDRs, "--load-balancer-cidr"),
 	)
 }
 
-// flagIfGiven returns the flag if it was given.
-func flagIfGiven(cidrs []string, flag string) string {
-	if len(cidrs) == 0 {
-		return ""
+// statesOf lists networks with their source: a flag that was given, objects of the cluster, or an earlier join.
+func statesOf(of string, declared []netip.Prefix, found []networks.Network, given []string,
+	flag string) []networks.Declared {
+	if len(given) == 0 {
+		flag = ""
 	}
-	return flag
-}
-
-func statesOf(of string, declared []netip.Prefix, found []networks.Network, flag string) []networks.Declared {
 	var all []networks.Declared
 	for _, p := range declared {
 		var sources []string

@@ -158,7 +158,7 @@ func TestBadJoins(t *testing.T) {
 		"insecure-skip-tls-verify": {Host: "https://broker",
 			TLSClientConfig: rest.TLSClientConfig{Insecure: true}},
 	} {
-		if _, err := memberKubeconfig(config, "", "ns"); err == nil || !strings.Contains(err.Error(), want) {
+		if _, _, err := memberKubeconfig(config, "", "ns"); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("kubeconfig for %s: error %v, want %s", config.Host, err, want)
 		}
 	}

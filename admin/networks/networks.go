@@ -123,17 +123,6 @@ func parsePrefix(text string) (netip.Prefix, error) {
 	return broker.ParsePrefix(text)
 }
 
-// Valid returns the texts that are networks. The others are values of a Member that an administrator edited by hand.
-func Valid(cidrs []string) []netip.Prefix {
-	var all []netip.Prefix
-	for _, text := range cidrs {
-		if p, err := broker.ParsePrefix(text); err == nil {
-			all = append(all, p)
-		}
-	}
-	return all
-}
-
 // Prefixes returns the prefixes of networks.
 func Prefixes(all []Network) []netip.Prefix {
 	var prefixes []netip.Prefix

@@ -23,7 +23,7 @@ type Local struct {
 	ID           *unstructured.Unstructured // ClusterProperty cluster.clusterset.k8s.io, or nil
 	Membership   *unstructured.Unstructured // ClusterProperty clusterset.k8s.io, or nil
 	Region       *unstructured.Unstructured // ClusterProperty region.topology.k8s.io, or nil
-	Exports      string                     // version in which ServiceExports can be read, ""
+	HasExports   bool                       // the cluster has the kind ServiceExport
 	MissingCRDs  []error                    // one for each CRD that does not exist
 	InvalidCRDs  []error                    // one for each CRD that exists and cannot be used
 	OlderCRDs    []string                   // one sentence for each CRD that lacks fields, and can be used
@@ -126,7 +126,7 @@ func (c *Cluster) Local(ctx context.Context) (Local, error) {
 			l.InvalidCRDs = append(l.InvalidCRDs, err)
 		}
 		if r.Name == mcsv1beta1.ServiceExportFullName {
-			l.Exports = servedVersion(existing, r.Versions[0])
+			l.HasExports = len(ServedVersions(existing)) > 0
 		}
 		if w := r.Warning(served); w != "" {
 			l.OlderCRDs = append(l.OlderCRDs, w)

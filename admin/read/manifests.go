@@ -60,14 +60,3 @@ func ServedVersions(definition *unstructured.Unstructured) (names []string) {
 	}
 	return names
 }
-
-// servedVersion returns the preferred version if a CRD serves it, else another one, or "".
-func servedVersion(definition *unstructured.Unstructured, preferred string) string {
-	switch served := ServedVersions(definition); {
-	case slices.Contains(served, preferred):
-		return preferred
-	case len(served) > 0:
-		return served[0]
-	}
-	return ""
-}

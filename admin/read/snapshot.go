@@ -14,6 +14,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset/admin/explain/cause"
 	"github.com/clusterset-dns/clusterset/api/about"
+	"github.com/clusterset-dns/clusterset/api/about/v1beta1"
 	"github.com/clusterset-dns/clusterset/api/broker"
 	"github.com/clusterset-dns/clusterset/api/broker/v1alpha1"
 	"github.com/clusterset-dns/clusterset/api/logging"
@@ -66,9 +67,9 @@ func pointers[T any](list []T) []*T {
 
 // Property reads a ClusterProperty.
 func (c *Cluster) Property(ctx context.Context, name string) cause.Read[cause.Property] {
-	found, err := c.Get(ctx, clusterProperty, "", name)
+	found, err := c.Get(ctx, v1beta1.Resource, "", name)
 	if err != nil {
-		return Unread[cause.Property](c, err, "get", clusterProperty, "")
+		return Unread[cause.Property](c, err, "get", v1beta1.Resource, "")
 	}
 	p := cause.Property{Value: StringAt(found, "spec", "value"), Annotations: found.GetAnnotations()}
 	return cause.Read[cause.Property]{State: cause.Present, Value: p}

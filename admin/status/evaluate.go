@@ -201,7 +201,7 @@ func (e evaluation) evaluateOutside(o *OutsideState) {
 			o.Pods.Phrase("networks that this cluster declared"), o.command())
 		return
 	}
-	declared := networks.Valid(o.declared)
+	declared := broker.Prefixes(o.declared)
 	for _, n := range o.Networks {
 		apart := len(declared) > 0 && !slices.ContainsFunc(declared, netip.MustParsePrefix(n.CIDR).Overlaps)
 		if n.PerNode || apart {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/clusterset-dns/clusterset/admin/networks"
 	"github.com/clusterset-dns/clusterset/admin/read"
+	"github.com/clusterset-dns/clusterset/api/broker"
 )
 
 // SlowChecks keeps results of many requests for a minute: addresses outside of the declared networks, for which all
@@ -34,7 +35,7 @@ func (k *SlowChecks) fresh(declared []string, now time.Time) *OutsideState {
 // readOutside reads the addresses outside of the networks of a Member.
 func readOutside(ctx context.Context, c *read.Cluster, m *MemberState) (*OutsideState, error) {
 	o := &OutsideState{declared: m.PodCIDRs}
-	pods, services := networks.Valid(m.PodCIDRs), networks.Valid(m.ServiceCIDRs)
+	pods, services := broker.Prefixes(m.PodCIDRs), broker.Prefixes(m.ServiceCIDRs)
 	o.Pods, o.Unread = c.PodsOutside(ctx, slices.Concat(pods, services))
 	found, err := c.FindNetworks(ctx)
 	for _, n := range found.Pods {

@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
@@ -131,7 +130,7 @@ func (s *collector) readMember(ctx context.Context, config *rest.Config) error {
 	} else if err := s.readPolicies(ctx, c, local); err != nil {
 		return err
 	}
-	if err := s.readExports(ctx, c, local.Exports); err != nil {
+	if err := s.readExports(ctx, c, local.HasExports); err != nil {
 		return err
 	}
 	for _, step := range []func(context.Context, *read.Cluster) error{s.readImports, s.readLeader, s.readCredential} {
@@ -161,14 +160,12 @@ func (s *collector) readPolicies(ctx context.Context, c *read.Cluster, local rea
 	return err
 }
 
-// readExports reads the exports in any version that the CRD serves.
-func (s *collector) readExports(ctx context.Context, c *read.Cluster, version string) error {
-	if version == "" {
+func (s *collector) readExports(ctx context.Context, c *read.Cluster, hasKind bool) error {
+	if !hasKind {
 		s.state.Cluster.Exports.Unread = "the cluster does not have the kind ServiceExport"
 		return nil
 	}
-	exports, err := read.List[mcsv1beta1.ServiceExport](ctx, c,
-		schema.GroupVersionResource{Group: mcsv1beta1.GroupName, Version: version, Resource: "serviceexports"}, "", "")
+	exports, err := read.List[mcsv1beta1.ServiceExport](ctx, c, read.ServiceExports, "", "")
 	if err != nil {
 		return err
 	}

@@ -79,16 +79,6 @@ func (c *Writer) Apply(ctx context.Context, desired *unstructured.Unstructured,
 	return after, nil
 }
 
-// ApplyAll applies objects in their order.
-func (c *Writer) ApplyAll(ctx context.Context, objects []*unstructured.Unstructured) error {
-	for _, o := range objects {
-		if _, err := c.Apply(ctx, o, ""); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // Send applies desired and returns the resulting object; in a dry run the object that would result, as far as that is
 // known.
 func (c *Writer) Send(ctx context.Context, desired, before *unstructured.Unstructured) (*unstructured.Unstructured,

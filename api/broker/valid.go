@@ -145,6 +145,18 @@ func ParsePrefix(s string) (netip.Prefix, error) {
 	return p, nil
 }
 
+// Prefixes returns the texts that are networks: it is never nil. The others are values of a Member that an administrator
+// edited by hand.
+func Prefixes(texts []string) []netip.Prefix {
+	networks := []netip.Prefix{}
+	for _, text := range texts {
+		if p, err := ParsePrefix(text); err == nil {
+			networks = append(networks, p)
+		}
+	}
+	return networks
+}
+
 // isQualified reports whether s is the name part of a label key, which is also the form of a label value.
 func isQualified(s string) bool {
 	if s == "" || len(s) > 63 || !isAlnum(s[0]) || !isAlnum(s[len(s)-1]) {

@@ -18,21 +18,11 @@ func (m *Member) Networks() []netip.Prefix {
 	if m == nil {
 		return nil
 	}
-	return validPrefixes(m.Spec.CIDRs())
+	return broker.Prefixes(m.Spec.CIDRs())
 }
 
 // OwnNetworks returns the networks of Pods and Services: the member imports no address in them from others. Load
 // balancers of several members may share a network.
 func (m *Member) OwnNetworks() []netip.Prefix {
-	return validPrefixes(slices.Concat(m.Spec.PodCIDRs, m.Spec.ServiceCIDRs))
-}
-
-func validPrefixes(texts []string) []netip.Prefix {
-	networks := []netip.Prefix{}
-	for _, text := range texts {
-		if p, err := broker.ParsePrefix(text); err == nil {
-			networks = append(networks, p)
-		}
-	}
-	return networks
+	return broker.Prefixes(slices.Concat(m.Spec.PodCIDRs, m.Spec.ServiceCIDRs))
 }
