@@ -199,11 +199,10 @@ func (w *wirer) writeEdits(ctx context.Context, s State, which func(*wiring.Reso
 			if e == nil || written[read.Describe(e.Object())] {
 				return nil
 			}
-			changed, written[read.Describe(e.Object())] = true, true
 			if err := w.write(ctx, e); err != nil {
-				changed, written[read.Describe(e.Object())] = false, false
 				return err
 			}
+			changed, written[read.Describe(e.Object())] = true, true
 			return nil
 		})
 		if err != nil {

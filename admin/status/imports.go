@@ -95,7 +95,7 @@ func exportersTo(properties map[string]map[string]string, members []v1alpha1.Mem
 func (t missingImports) namespaces(ctx context.Context) ([]string, error) {
 	lacks := make(map[string]bool)
 	for service := range t.exporters {
-		if t.mayTakePart(service.Namespace) {
+		if t.takesPart(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: service.Namespace}}) {
 			lacks[service.Namespace] = true
 		}
 	}
@@ -112,12 +112,6 @@ func (t missingImports) namespaces(ctx context.Context) ([]string, error) {
 	return slices.Sorted(maps.Keys(lacks)), nil
 }
 
-// mayTakePart reports whether a new namespace without labels would take part.
-func (t missingImports) mayTakePart(name string) bool {
-	return !wellknown.NeverTakesPart(name, nil, t.controller) &&
-		t.takesPart(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
-}
-
 // foreign returns the foreign imports that stand in the way of an export: it reaches this cluster, and the namespace
 // accepts it.
 func (t missingImports) foreign(ctx context.Context, foreign []*mcsv1beta1.ServiceImport) ([]ServiceState, error) {
@@ -132,7 +126,7 @@ func (t missingImports) foreign(ctx context.Context, foreign []*mcsv1beta1.Servi
 		if err != nil {
 			return all, err
 		}
-		if ns == nil || wellknown.NeverTakesPart(ns.Name, ns.Annotations, t.controller) || !t.takesPart(ns) {
+		if ns == nil || !t.takesPart(ns) {
 			continue
 		}
 		exporters = slices.DeleteFunc(exporters, func(id string) bool { return !broker.SourceAllowed(ns, id) })
@@ -149,7 +143,10 @@ func (t missingImports) foreign(ctx context.Context, foreign []*mcsv1beta1.Servi
 
 // takesPart reports whether the options of the controller select the namespace (docs/spec/controller.md 9.2).
 func (t missingImports) takesPart(ns *corev1.Namespace) bool {
-	if t.chosen.Restricts() {
+	switch {
+	case wellknown.NeverTakesPart(ns.Name, ns.Annotations, t.controller):
+		return false
+	case t.chosen.Restricts():
 		return t.chosen.Selects(ns.Name, ns.Labels)
 	}
 	return ns.Name != metav1.NamespaceDefault && ns.Labels[broker.LabelClusterID] == ""

@@ -24,39 +24,30 @@ const (
 	retryPeriod  = 500 * time.Millisecond
 )
 
-// A podServer replies at one address.
-type podServer struct {
-	stream  net.Listener
-	packets net.PacketConn
-	say     string
-}
-
 // Serve replies with say to each connection by TCP and each packet by UDP at these addresses, until ctx ends. It
 // calls listening when it listens at all of them.
-func Serve(ctx context.Context, addresses []string, say string, listening func()) (err error) {
-	var servers []*podServer
-	defer func() {
-		for _, s := range servers {
-			s.close()
-		}
-	}()
+func Serve(ctx context.Context, addresses []string, say string, listening func()) error {
+	g, ctx := errgroup.WithContext(ctx)
+	var servers []func() error
 	for _, address := range addresses {
-		s := &podServer{say: say}
-		servers = append(servers, s)
-		if s.stream, err = new(net.ListenConfig).Listen(ctx, "tcp", address); err != nil {
+		stream, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
+		if err != nil {
 			return err
 		}
-		if s.packets, err = new(net.ListenConfig).ListenPacket(ctx, "udp", address); err != nil {
+		defer stream.Close()
+		packets, err := new(net.ListenConfig).ListenPacket(ctx, "udp", address)
+		if err != nil {
 			return err
 		}
+		defer packets.Close()
+		stop := context.AfterFunc(ctx, func() { stream.Close(); packets.Close() })
+		defer stop()
+		servers = append(servers, func() error { return serveStream(stream, say) },
+			func() error { return servePackets(packets, say) })
 	}
 	listening()
-	g, ctx := errgroup.WithContext(ctx)
-	for _, s := range servers {
-		stop := context.AfterFunc(ctx, s.close)
-		defer stop()
-		g.Go(s.serveStream)
-		g.Go(s.servePackets)
+	for _, serve := range servers {
+		g.Go(serve)
 	}
 	if err := g.Wait(); !errors.Is(err, net.ErrClosed) {
 		return err
@@ -64,35 +55,26 @@ func Serve(ctx context.Context, addresses []string, say string, listening func()
 	return nil
 }
 
-func (s *podServer) close() {
-	if s.stream != nil {
-		s.stream.Close()
-	}
-	if s.packets != nil {
-		s.packets.Close()
-	}
-}
-
-func (s *podServer) serveStream() error {
+func serveStream(stream net.Listener, say string) error {
 	for {
-		conn, err := s.stream.Accept()
+		conn, err := stream.Accept()
 		if err != nil {
 			return err
 		}
 		_ = conn.SetDeadline(time.Now().Add(replyTimeout))
-		_, _ = io.WriteString(conn, s.say) // a probe closes at once
+		_, _ = io.WriteString(conn, say) // a probe closes at once
 		conn.Close()
 	}
 }
 
-func (s *podServer) servePackets() error {
+func servePackets(packets net.PacketConn, say string) error {
 	buffer := make([]byte, 1<<10)
 	for {
-		_, from, err := s.packets.ReadFrom(buffer)
+		_, from, err := packets.ReadFrom(buffer)
 		if err != nil {
 			return err
 		}
-		_, _ = s.packets.WriteTo([]byte(s.say), from) // the client asks again
+		_, _ = packets.WriteTo([]byte(say), from) // the client asks again
 	}
 }
 
