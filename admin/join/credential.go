@@ -12,10 +12,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/utils/ptr"
 
 	"github.com/clusterset-dns/clusterset/admin/read"
 	"github.com/clusterset-dns/clusterset/admin/write"
@@ -153,23 +153,13 @@ func acceptsToken(ctx context.Context, c *read.Cluster, token string) (bool, err
 // requestToken returns the request as the API server completed it.
 func requestToken(ctx context.Context, c *read.Cluster, account *corev1.ServiceAccount,
 	life time.Duration) (*authv1.TokenRequest, error) {
-	seconds := int64(life / time.Second)
-	request := toUnstructured(&authv1.TokenRequest{
-		TypeMeta:   typeMeta("authentication.k8s.io/v1", "TokenRequest"),
-		ObjectMeta: metav1.ObjectMeta{Namespace: account.Namespace, Name: account.Name},
-		Spec:       authv1.TokenRequestSpec{ExpirationSeconds: &seconds},
-	})
-	response, err := c.Client.Resource(corev1.SchemeGroupVersion.WithResource("serviceaccounts")).Namespace(
-		account.Namespace).
-		Create(ctx, request, metav1.CreateOptions{FieldManager: wellknown.ManagerJoin}, "token")
+	request := &authv1.TokenRequest{Spec: authv1.TokenRequestSpec{ExpirationSeconds: ptr.To(int64(life / time.Second))}}
+	response, err := c.Core.ServiceAccounts(account.Namespace).CreateToken(ctx, account.Name, request,
+		metav1.CreateOptions{FieldManager: wellknown.ManagerJoin})
 	if err != nil {
 		return nil, fmt.Errorf("%s: request a token for ServiceAccount %s/%s: %w", c.Role, account.Namespace, account.Name, err)
 	}
-	r := &authv1.TokenRequest{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(response.Object, r); err != nil {
-		return nil, fmt.Errorf("%s: request a token for ServiceAccount %s/%s: %w", c.Role, account.Namespace, account.Name, err)
-	}
-	return r, nil
+	return response, nil
 }
 
 // newSecret returns the Secret of the broker credential, without data.

@@ -66,9 +66,6 @@ func Read(ctx context.Context, onBroker, onMember *rest.Config, o Options) (Stat
 	if c.brokerConfig != nil {
 		brokerErr = c.readBroker(ctx)
 	}
-	if onMember == nil && onBroker == nil {
-		memberErr = errors.New("want access to a member or to the broker")
-	}
 	if memberErr == nil && brokerErr == nil {
 		memberErr = c.readOutside(ctx)
 	}

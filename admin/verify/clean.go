@@ -20,11 +20,10 @@ import (
 // Clean removes the rest of runs of [Run], also of one that may be going on. It returns the objects that it could not
 // remove.
 func Clean(ctx context.Context, clusters []Member, o Options) (left []string, err error) {
+	o.Pods = false // no image is needed
 	v := &verifier{options: o}
 	for i, c := range clusters {
 		m := &verifiedMember{Member: c, index: i + 1}
-		o := o
-		o.Pods = false // no image is needed
 		if err := m.open(ctx, o); err != nil {
 			return nil, fmt.Errorf("verify: %s: %w", c.Name, grantedBy(err))
 		}

@@ -51,8 +51,8 @@ func (d *dnsCommand) askFlag(c *cobra.Command) {
 	c.Flags().StringVar(&d.options.Ask, "ask", "", "`HOST[:PORT]` of a resolver to ask in place of the Pods of the cluster's DNS servers")
 }
 
-func (d *dnsCommand) restartFlag(c *cobra.Command) {
-	c.Flags().BoolVar(&d.options.Restart, "restart", false,
+func restartFlag(c *cobra.Command, restart *bool) {
+	c.Flags().BoolVar(restart, "restart", false,
 		"start the Pods of a DNS server anew that does not read its configuration again")
 }
 
@@ -216,7 +216,7 @@ answer; 3, not all Pods could be asked.`,
 	}
 	d.desiredFlags(c)
 	d.askFlag(c)
-	d.restartFlag(c)
+	restartFlag(c, &d.options.Restart)
 	c.Flags().BoolVar(
 		&d.options.Wait, "wait", true, "wait until the DNS server is ready before writing, and for the answer afterwards")
 	waits.flag(c.Flags(), &d.options.Timeout, "timeout", "`DURATION` of each wait at most")
@@ -285,7 +285,7 @@ stay. If they have changed what clusterset had written, it is left alone, with e
 		Example: `  clusterset dns undo --context east`,
 	}
 	d.dnsNamespaceFlag(c, &d.options.Namespace)
-	d.restartFlag(c)
+	restartFlag(c, &d.options.Restart)
 	out := f.outputFlags(c)
 	c.RunE = func(c *cobra.Command, _ []string) (err error) {
 		d.options.Options = out.writeOptions()

@@ -85,20 +85,15 @@ var errRejected = errors.New("rejected")
 
 // notExported returns in one line why an export has not taken effect, and the remedy.
 func notExported(e *mcsv1beta1.ServiceExport) string {
-	for _, of := range []mcsv1beta1.ServiceExportConditionType{
-		mcsv1beta1.ServiceExportConditionValid, mcsv1beta1.ServiceExportConditionReady,
-	} {
-		c := cause.CurrentCondition(e, of)
-		if c == nil || c.Status == metav1.ConditionTrue {
-			continue
-		}
-		text := fmt.Sprintf("%s is %s, %s: %s", c.Type, c.Status, c.Reason, reason.Phrase(c.Message))
-		if of == mcsv1beta1.ServiceExportConditionReady {
-			text += "; run \"clusterset status\"" // the message of Valid itself has the remedy
-		}
-		return text
+	c := cause.DecidingCondition(e)
+	if c == nil || c.Status == metav1.ConditionTrue {
+		return "no controller has processed it yet: check that the controller of this cluster runs (clusterset status)"
 	}
-	return "no controller has processed it yet: check that the controller of this cluster runs (clusterset status)"
+	text := fmt.Sprintf("%s is %s, %s: %s", c.Type, c.Status, c.Reason, reason.Phrase(c.Message))
+	if c.Type == string(mcsv1beta1.ServiceExportConditionReady) {
+		text += "; run \"clusterset status\"" // the message of Valid itself has the remedy
+	}
+	return text
 }
 
 // poll calls done until it returns true or an error, or ctx ends.

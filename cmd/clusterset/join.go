@@ -131,9 +131,7 @@ func componentFlags(c *cobra.Command, o *join.Options) *[]string {
 	}
 	f.Lookup("status-page").DefValue = ""
 	f.StringVar(&o.DNS.Ask, "ask", "", "`HOST[:PORT]` of a resolver to ask; default: the cluster IP of the cluster's DNS server, if it can be reached from here")
-	f.BoolVar(
-		&o.DNS.Restart, "restart", false,
-		"start the Pods of a DNS server anew that does not read its configuration again")
+	restartFlag(c, &o.DNS.Restart)
 	f.BoolVar(
 		&o.Wait, "wait", true,
 		"wait until new Pods run, the controller renews its heartbeat, and DNS answers")

@@ -103,11 +103,8 @@ func controllerText(c *status.ClusterState, now time.Time) string {
 }
 
 func printMembers(w io.Writer, members []status.MemberState, wide bool) {
-	fmt.Fprint(w, "MEMBER\tHEARTBEAT\tSERVICES\tVERSION")
-	if wide {
-		fmt.Fprint(w, "\tNAMESPACE\tPOD CIDRS\tSERVICE CIDRS\tLOAD BALANCER CIDRS\tVIP CIDR")
-	}
-	fmt.Fprintln(w)
+	printRow(w, wide, "MEMBER\tHEARTBEAT\tSERVICES\tVERSION",
+		"NAMESPACE\tPOD CIDRS\tSERVICE CIDRS\tLOAD BALANCER CIDRS\tVIP CIDR")
 	for i := range members {
 		m := &members[i]
 		name, heartbeat := m.ClusterID, "none"
@@ -120,13 +117,18 @@ func printMembers(w io.Writer, members []status.MemberState, wide bool) {
 				heartbeat += " (expired)"
 			}
 		}
-		fmt.Fprintf(w, "%s\t%s\t%d\t%s", name, heartbeat, m.Services, cmp.Or(m.Version, "-"))
-		if wide {
-			fmt.Fprintf(w, "\t%s\t%s\t%s\t%s\t%s", m.Namespace, joinedList(m.PodCIDRs), joinedList(m.ServiceCIDRs),
-				joinedList(m.LoadBalancerCIDRs), cmp.Or(m.VIPCIDRs(), "-"))
-		}
-		fmt.Fprintln(w)
+		printRow(w, wide, fmt.Sprintf("%s\t%s\t%d\t%s", name, heartbeat, m.Services, cmp.Or(m.Version, "-")),
+			m.Namespace, joinedList(m.PodCIDRs), joinedList(m.ServiceCIDRs), joinedList(m.LoadBalancerCIDRs),
+			cmp.Or(m.VIPCIDRs(), "-"))
 	}
+}
+
+// printRow prints the cells of a row that a wide table alone has after the others.
+func printRow(w io.Writer, wide bool, cells string, further ...string) {
+	if wide {
+		cells += "\t" + strings.Join(further, "\t")
+	}
+	fmt.Fprintln(w, cells)
 }
 
 func printSelection(w io.Writer, selection []status.SelectionState, now time.Time) {
@@ -142,17 +144,9 @@ func printSelection(w io.Writer, selection []status.SelectionState, now time.Tim
 }
 
 func printConflicts(w io.Writer, conflicts []status.ServiceState, wide bool) {
-	fmt.Fprint(w, "CONFLICT\tREASON")
-	if wide {
-		fmt.Fprint(w, "\tMESSAGE")
-	}
-	fmt.Fprintln(w)
+	printRow(w, wide, "CONFLICT\tREASON", "MESSAGE")
 	for _, c := range conflicts {
-		fmt.Fprintf(w, "%s/%s\t%s", c.Namespace, c.Name, c.Reason)
-		if wide {
-			fmt.Fprintf(w, "\t%s", c.Message)
-		}
-		fmt.Fprintln(w)
+		printRow(w, wide, fmt.Sprintf("%s/%s\t%s", c.Namespace, c.Name, c.Reason), c.Message)
 	}
 }
 

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
 
 	"github.com/clusterset-dns/clusterset/admin/dns"
 	"github.com/clusterset-dns/clusterset/admin/join"
@@ -30,17 +32,8 @@ Exit codes: 0, nothing is left; 1, the command failed; 2, something is left.`,
 	c.Flags().BoolVar(&o.DeleteExports, "delete-exports", false, "also delete the ServiceExports of all namespaces")
 	f.namespaceFlag(c, "controller-namespace", &o.Namespace, "`NAMESPACE` of the controller in the cluster")
 	f.dnsNamespaceFlag(c, &o.DNS.Namespace)
-	c.RunE = func(c *cobra.Command, _ []string) (err error) {
-		o.Options = out.writeOptions()
-		config, err := f.member()
-		if err != nil {
-			return err
-		}
-		result, err := join.Uninstall(c.Context(), config, o)
-		if err != nil {
-			return out.withPartialNote(err)
-		}
-		return out.finishUninstall(result)
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		return out.uninstall(c.Context(), f.member, join.Uninstall, o)
 	}
 	return c
 }
@@ -55,22 +48,25 @@ Exit codes: 0, nothing is left; 1, the command failed; 2, something is left.`,
 	}
 	f.brokerFlags(c)
 	out := f.outputFlags(c)
-	c.RunE = func(c *cobra.Command, _ []string) (err error) {
-		o.Options = out.writeOptions()
-		config, err := f.requireBroker()
-		if err != nil {
-			return err
-		}
-		result, err := join.UninstallBroker(c.Context(), config, o)
-		if err != nil {
-			return out.withPartialNote(err)
-		}
-		return out.finishUninstall(result)
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		return out.uninstall(c.Context(), f.requireBroker, join.UninstallBroker, o)
 	}
 	return c
 }
 
-func (o *output) finishUninstall(r join.UninstallResult) error {
+// uninstall calls a function of package join for a cluster, and prints the objects that are left.
+func (o *output) uninstall(ctx context.Context, load func() (*rest.Config, error),
+	function func(context.Context, *rest.Config, join.UninstallOptions) (join.UninstallResult, error),
+	options join.UninstallOptions) error {
+	options.Options = o.writeOptions()
+	config, err := load()
+	if err != nil {
+		return err
+	}
+	r, err := function(ctx, config, options)
+	if err != nil {
+		return o.withPartialNote(err)
+	}
 	next := "Nothing of clusterset is left."
 	if len(r.Left) > 0 {
 		next = ""

@@ -182,15 +182,20 @@ func checkHeartbeats(w *walk, name string) {
 	}
 }
 
-// ExportReason returns reason and message of the condition Valid of an export or, if that is True, of Ready;
-// NotReconciled if the controller has not set them for the current generation.
+// DecidingCondition returns the condition Valid of an export or, unless that is False or Unknown, Ready; nil if the
+// controller has not set it for the current generation.
+func DecidingCondition(e *mcsv1beta1.ServiceExport) *metav1.Condition {
+	c := CurrentCondition(e, mcsv1beta1.ServiceExportConditionValid)
+	if c == nil || c.Status == metav1.ConditionTrue {
+		c = CurrentCondition(e, mcsv1beta1.ServiceExportConditionReady)
+	}
+	return c
+}
+
+// ExportReason returns reason and message of that condition, NotReconciled without one.
 func ExportReason(e *mcsv1beta1.ServiceExport) (reason, message string) {
-	for _, of := range []mcsv1beta1.ServiceExportConditionType{mcsv1beta1.ServiceExportConditionValid,
-		mcsv1beta1.ServiceExportConditionReady} {
-		if c := CurrentCondition(e, of); c != nil &&
-			(c.Status != metav1.ConditionTrue || of == mcsv1beta1.ServiceExportConditionReady) {
-			return c.Reason, c.Message
-		}
+	if c := DecidingCondition(e); c != nil {
+		return c.Reason, c.Message
 	}
 	return "NotReconciled", "no controller has processed it yet"
 }
