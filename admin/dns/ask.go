@@ -25,7 +25,7 @@ func (s *State) Ask(ctx context.Context, c *read.Cluster, q ask.Question) []caus
 			}))
 		}
 	}, func() {
-		if s.Server.object != nil && !s.inProcess() {
+		if s.Server.object != nil && !s.InProcess() {
 			ofClusterSet = ask.Service(ctx, c, q, s.Server.object, cause.ClusterSetDNS)
 			unforwarded(ofClusterSet, s.Server.bound)
 		}
@@ -42,7 +42,8 @@ func unforwarded(servers []cause.Server, bound bool) {
 	}
 }
 
-func (s *State) inProcess() bool {
+// InProcess reports whether a resolver serves the zone itself.
+func (s *State) InProcess() bool {
 	return slices.ContainsFunc(s.Resolvers, func(r wiring.Resolver) bool { return r.InProcess })
 }
 
@@ -118,6 +119,6 @@ func (a Answer) String() string {
 // installed reports whether the cluster has the clusterset's DNS server, serves the zone in its own, or has an edit of
 // ours.
 func (s *State) installed() bool {
-	return s.Server.object != nil || s.inProcess() ||
+	return s.Server.object != nil || s.InProcess() ||
 		slices.ContainsFunc(s.Resolvers, func(r wiring.Resolver) bool { return r.Undo != nil })
 }

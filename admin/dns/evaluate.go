@@ -11,7 +11,7 @@ import (
 
 // CheckZone returns an error if another zone is served than the one to forward.
 func (s *State) CheckZone() error {
-	if len(s.Server.Zones) == 0 || slices.Contains(s.Server.Zones, s.Zone) || s.inProcess() {
+	if len(s.Server.Zones) == 0 || slices.Contains(s.Server.Zones, s.Zone) || s.InProcess() {
 		return nil
 	}
 	return fmt.Errorf("zone %q: the DNS server of the clusterset serves %s", s.Zone, strings.Join(s.Server.Zones, ", "))

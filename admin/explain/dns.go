@@ -2,7 +2,6 @@ package explain
 
 import (
 	"context"
-	"slices"
 	"strings"
 
 	"k8s.io/client-go/rest"
@@ -11,7 +10,6 @@ import (
 	clusterdns "github.com/clusterset-dns/clusterset/admin/dns"
 	"github.com/clusterset-dns/clusterset/admin/explain/cause"
 	"github.com/clusterset-dns/clusterset/admin/read"
-	"github.com/clusterset-dns/clusterset/admin/wiring"
 	"github.com/clusterset-dns/clusterset/api/logging"
 	"github.com/clusterset-dns/clusterset/apiserver"
 )
@@ -25,7 +23,7 @@ func readDNS(ctx context.Context, c *read.Cluster, o Options) ([]cause.Server, c
 	member := rest.CopyConfig(c.API)
 	member.Timeout = o.Timeout // of each request
 	s, err := clusterdns.Read(ctx, member, o.DNS)
-	if slices.ContainsFunc(s.Resolvers, func(r wiring.Resolver) bool { return r.InProcess }) && err == nil {
+	if s.InProcess() && err == nil {
 		o.DNS.InProcess = true // then a node cache is to forward to it
 		s, err = clusterdns.Read(ctx, member, o.DNS)
 	}

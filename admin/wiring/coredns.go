@@ -44,12 +44,12 @@ func (r *Resolver) coreDNS(f file, w Desired) {
 	standard := w.standardBlock(f.options)
 	m, err := cutBlock(f.text())
 	if err != nil {
-		r.setUnclear(fmt.Sprintf("%s is not understood: %v", f.place, err), standard)
+		r.setManual(RouteUnknown, fmt.Sprintf("%s is not understood: %v", f.place, err), standard)
 		return
 	}
 	c, err := parseCorefile(m.before + m.after)
 	if err != nil {
-		r.setUnclear(fmt.Sprintf("%s is not understood: %v", f.place, err), standard)
+		r.setManual(RouteUnknown, fmt.Sprintf("%s is not understood: %v", f.place, err), standard)
 		return
 	}
 	r.Bound = Bound(f.text())
@@ -64,12 +64,12 @@ func (r *Resolver) coreDNS(f file, w Desired) {
 	if custom != nil && !m.found {
 		r.Kind, f.place = Custom, *custom
 		if m, err = cutBlock(f.text()); taken.what == "" && (err != nil || m.before+m.after != "") {
-			r.setManual(fmt.Sprintf("%s has a text that is not ours", f.place), standard)
+			r.setManual(RouteNone, fmt.Sprintf("%s has a text that is not ours", f.place), standard)
 			return
 		}
 	}
 	if len(at) == 0 && taken.what == "" {
-		r.setManual(fmt.Sprintf("%s has no server block for the root zone, and none with kubernetes", f.place), standard)
+		r.setManual(RouteNone, fmt.Sprintf("%s has no server block for the root zone, and none with kubernetes", f.place), standard)
 		return
 	}
 	if m.found {
@@ -106,12 +106,12 @@ func (r *Resolver) cannotEdit(why string, f file, c corefile, w Desired) {
 		strings.Contains(chart, "coredns") {
 		r.Kind = Helm
 		r.Evidence = append(r.Evidence, "it is of the Helm chart "+chart)
-		r.setManual(fmt.Sprintf("%s: upgrade its release %s with these values", why,
+		r.setManual(RouteNone, fmt.Sprintf("%s: upgrade its release %s with these values", why,
 			cmp.Or(f.configMap.GetAnnotations()["meta.helm.sh/release-name"],
 				f.configMap.GetLabels()["app.kubernetes.io/instance"])), c.values(w, f.options))
 		return
 	}
-	r.setManual(why, w.block(c.listeners(), f.options))
+	r.setManual(RouteNone, why, w.block(c.listeners(), f.options))
 }
 
 // compareBlock compares our block with the one that is wanted.

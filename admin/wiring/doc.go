@@ -127,13 +127,8 @@ func (r *Resolver) Name() string {
 	return cmp.Or(r.Workload, "the DNS server of the cluster")
 }
 
-// setManual is for a resolver that has nothing for the zone, and setUnclear for one that is not fully known.
-func (r *Resolver) setManual(reason, paste string) {
-	r.State, r.Route, r.Reason, r.Paste = Manual, RouteNone, reason, paste
-}
-
-func (r *Resolver) setUnclear(reason, paste string) {
-	r.State, r.Route, r.Reason, r.Paste = Manual, RouteUnknown, reason, paste
+func (r *Resolver) setManual(route Route, reason, paste string) {
+	r.State, r.Route, r.Reason, r.Paste = Manual, route, reason, paste
 }
 
 // An Edit is one object before and after.

@@ -38,7 +38,7 @@ func (o Objects) clusterDNS(w Desired) Resolver {
 	r := Resolver{Kind: Unknown}
 	service := o.DNSService()
 	if service == nil {
-		r.setUnclear("there is no Service of a DNS server in its namespace", w.standardBlock(options{}))
+		r.setManual(RouteUnknown, "there is no Service of a DNS server in its namespace", w.standardBlock(options{}))
 		return r
 	}
 	r.Addresses = service.Spec.ClusterIPs
@@ -46,7 +46,7 @@ func (o Objects) clusterDNS(w Desired) Resolver {
 		strings.Join(r.Addresses, ", ")))
 	work := o.workloadBehind(service)
 	if work == nil {
-		r.setUnclear("there is no Deployment or DaemonSet with the Pods of Service "+service.Name,
+		r.setManual(RouteUnknown, "there is no Deployment or DaemonSet with the Pods of Service "+service.Name,
 			w.standardBlock(options{}))
 		return r
 	}
@@ -73,7 +73,7 @@ func (o Objects) clusterDNS(w Desired) Resolver {
 			return r
 		}
 	}
-	r.setUnclear(fmt.Sprintf("no container of %s has a Corefile from a ConfigMap, or is that of kube-dns", work),
+	r.setManual(RouteUnknown, fmt.Sprintf("no container of %s has a Corefile from a ConfigMap, or is that of kube-dns", work),
 		w.standardBlock(options{}))
 	return r
 }
@@ -136,7 +136,7 @@ func (o Objects) nodeLocal(d workload, c *corev1.Container, w Desired) Resolver 
 	}
 	f, ok := o.baseCorefile(d, c)
 	if !ok {
-		r.setUnclear("it mounts neither ConfigMap kube-dns nor a base Corefile from a ConfigMap",
+		r.setManual(RouteUnknown, "it mounts neither ConfigMap kube-dns nor a base Corefile from a ConfigMap",
 			w.standardBlock(options{}))
 		return r
 	}

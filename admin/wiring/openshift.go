@@ -30,7 +30,7 @@ func findOpenShift(o *unstructured.Unstructured, w Desired) Resolver {
 	}
 	servers, _, err := unstructured.NestedSlice(o.Object, "spec", "servers")
 	if err != nil {
-		r.setUnclear("spec.servers of dns.operator.openshift.io/default is not a list", serverText(w))
+		r.setManual(RouteUnknown, "spec.servers of dns.operator.openshift.io/default is not a list", serverText(w))
 		return r
 	}
 	var others []any

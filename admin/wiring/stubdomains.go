@@ -26,7 +26,7 @@ func (r *Resolver) stubDomains(p place, w Desired) {
 	domains := map[string][]string{}
 	if text := p.text(); strings.TrimSpace(text) != "" {
 		if err := json.Unmarshal([]byte(text), &domains); err != nil || domains == nil {
-			r.setUnclear(fmt.Sprintf("%s is not understood: want a JSON object of lists", p), w.stubText(nil, ""))
+			r.setManual(RouteUnknown, fmt.Sprintf("%s is not understood: want a JSON object of lists", p), w.stubText(nil, ""))
 			return
 		}
 	}
@@ -56,7 +56,7 @@ func (r *Resolver) stubDomains(p place, w Desired) {
 		return
 	}
 	if why := p.obstacle(); why != "" && r.Undo == nil {
-		r.setManual(why, w.stubText(domains, base))
+		r.setManual(RouteNone, why, w.stubText(domains, base))
 		return
 	}
 	if r.State != Outdated {

@@ -20,7 +20,11 @@ func printState(w io.Writer, s *status.State, now time.Time, wide bool) error {
 		printCluster(table, s.Cluster, now)
 	}
 	if s.Broker != nil {
-		fmt.Fprintf(table, "Broker:\t%s%s\n", s.Broker.Server, brokerVersion(s.Broker.Version))
+		version := "" // not known
+		if s.Broker.Version != 0 {
+			version = fmt.Sprintf(", CRDs and policies of version %d", s.Broker.Version)
+		}
+		fmt.Fprintf(table, "Broker:\t%s%s\n", s.Broker.Server, version)
 	}
 	// Flush ends a table, so that each of them has column widths of its own.
 	err := table.Flush()
@@ -159,12 +163,4 @@ func roundedText(d time.Duration) string {
 		return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
 	}
 	return max(d, 0).Round(time.Second).String()
-}
-
-// brokerVersion is empty for a version that is not known.
-func brokerVersion(version int) string {
-	if version == 0 {
-		return ""
-	}
-	return fmt.Sprintf(", CRDs and policies of version %d", version)
 }

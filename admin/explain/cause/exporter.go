@@ -22,7 +22,6 @@ import (
 type exporter struct {
 	id        string
 	own       bool // it is this cluster
-	namespace string
 	member    *v1alpha1.Member
 	record    *v1alpha1.ExportedService
 	invalid   string // why the record is not accepted
@@ -145,7 +144,7 @@ func readRecords(in *Input, t Target, get func(string) *exporter) {
 			continue // of no member: nothing follows from it
 		}
 		e := get(m.Name)
-		e.record, e.member, e.namespace = r, m, r.Namespace
+		e.record, e.member = r, m
 		e.invalid = invalidRecord(r, t, m.Name)
 		e.elsewhere = e.invalid == "" && !selection.Reaches(m.Name, r.Spec.ToClusters, in.Here.ClusterID.Value.Value,
 			properties)

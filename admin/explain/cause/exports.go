@@ -89,13 +89,13 @@ func checkRecords(w *walk, name string) {
 				r.Reason, r.Message)
 		case e.record == nil:
 		case e.invalid != "":
-			w.fault(some != "", "export of "+e.id, reason.RecordInvalid, "ExportedService %s/%s: %s", e.namespace,
+			w.fault(some != "", "export of "+e.id, reason.RecordInvalid, "ExportedService %s/%s: %s", e.record.Namespace,
 				e.record.Name, e.invalid)
 		case e.elsewhere && some != "" && w.clusterAsked() != e.id:
 			w.skip("export of "+e.id, "it is for other clusters")
 		case e.elsewhere:
 			w.wrong("export of "+e.id, reason.NotExportedHere, "ExportedService %s/%s selects other clusters, by toClusters",
-				e.namespace, e.record.Name)
+				e.record.Namespace, e.record.Name)
 		case !e.admitted:
 			w.fault(some != "", "export of "+e.id, reason.SourceNotAllowed,
 				"namespace %s does not name it in its annotation", w.target.Namespace)
@@ -123,7 +123,7 @@ func checkConflicts(w *walk) {
 		}
 		r := merge.Record{Cluster: e.id, Created: e.record.CreationTimestamp, Spec: e.record.Spec}
 		for i := range w.in.Broker.Namespaces.Value {
-			if ns := &w.in.Broker.Namespaces.Value[i]; ns.Name == e.namespace {
+			if ns := &w.in.Broker.Namespaces.Value[i]; ns.Name == e.record.Namespace {
 				r.Admitted = ns.CreationTimestamp
 			}
 		}
@@ -169,7 +169,7 @@ func checkHeartbeats(w *walk, name string) {
 		case e.own || !e.isExporting():
 		case !e.beats:
 			w.clusterFault(w.sparesOthers(e), "heartbeat of "+e.id, reason.ExporterNeverRan,
-				"there is no heartbeat in namespace %s", e.namespace)
+				"there is no heartbeat in namespace %s", e.record.Namespace)
 		case e.expired:
 			w.clusterFault(w.sparesOthers(e), "heartbeat of "+e.id, reason.ExporterExpired, "it was last renewed %s",
 				agoText(e.heartbeat))
