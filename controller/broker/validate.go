@@ -1,7 +1,6 @@
 package broker
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 
@@ -40,17 +39,10 @@ func (x *Exports) validateRecord(r *v1alpha1.ExportedService) (merge.Record, *me
 	if err != nil {
 		return reject("", merge.BadCluster, err)
 	}
-	if err := r.Spec.Validate(); err != nil {
+	if err := r.Validate(); err != nil {
 		return reject(id, merge.BadRecord, err)
 	}
-	if r.Spec.Stamp == 0 || r.Spec.ExportUID == "" {
-		return reject(id, merge.BadRecord, errors.New("want a stamp and the UID of the export"))
-	}
-	svc := types.NamespacedName{Namespace: r.Spec.Namespace, Name: r.Spec.Name}
-	if want := recordOf(svc); r.Name != want {
-		return reject(id, merge.BadName, fmt.Errorf("record %.80q: want %s, by its spec", r.Name, want))
-	}
-	if err := agree(r.Labels, svc, id); err != nil {
+	if err := r.ValidateNames(id); err != nil {
 		return reject(id, merge.BadName, err)
 	}
 	return merge.Record{Cluster: id, Admitted: since, Created: r.CreationTimestamp, Spec: r.Spec}, nil
@@ -76,7 +68,7 @@ func (x *Exports) validateSlice(s *discoveryv1.EndpointSlice) (string, *merge.Re
 	if !ok || !broker.IsSliceHash(hash) {
 		return reject(id, merge.BadName, fmt.Errorf("slice %.80q: want %s and 16 hex digits", s.Name, recordOf(svc)+"."))
 	}
-	if err := agree(s.Labels, svc, id); err != nil {
+	if err := v1alpha1.ValidateLabels(s.Labels, svc.Namespace, svc.Name, id); err != nil {
 		return reject(id, merge.BadName, err)
 	}
 	if StampOf(s) <= 0 || s.Annotations[broker.AnnotationExportUID] == "" {
@@ -86,20 +78,6 @@ func (x *Exports) validateSlice(s *discoveryv1.EndpointSlice) (string, *merge.Re
 			s.Annotations[broker.AnnotationExportUID]))
 	}
 	return id, nil
-}
-
-// agree compares the labels of an object with its namespace and name.
-func agree(labels map[string]string, svc types.NamespacedName, cluster string) error {
-	for _, want := range [][2]string{
-		{mcsv1beta1.LabelSourceCluster, cluster},
-		{mcsv1beta1.LabelServiceName, svc.Name},
-		{broker.LabelSourceNamespace, svc.Namespace},
-	} {
-		if got := labels[want[0]]; got != want[1] {
-			return fmt.Errorf("label %s %.80q: want %s", want[0], got, want[1])
-		}
-	}
-	return nil
 }
 
 // report reports the rejection of an object once for each version and reason, or with nil forgets an earlier one.

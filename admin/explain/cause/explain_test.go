@@ -73,8 +73,8 @@ func input() *Input {
 					CreationTimestamp: metav1.NewTime(now)},
 				Spec: v1alpha1.ExportedServiceSpec{
 					Namespace: "shop", Name: "db", Type: v1alpha1.Headless, Ports: []v1alpha1.ServicePort{port},
-					ExportCreated: metav1.NewTime(now),
-					IPFamilies:    []corev1.IPFamily{corev1.IPv4Protocol},
+					ExportCreated: metav1.NewTime(now), Stamp: 1, ExportUID: "01234567-89ab-cdef-0123-456789abcdef",
+					IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
 				},
 			}}),
 			Slices:     present([]discoveryv1.EndpointSlice{slice}),
@@ -192,6 +192,8 @@ func TestVerdict(t *testing.T) {
 				in.Broker.Records = present([]v1alpha1.ExportedService(nil))
 				in.Here.Export = exported(invalid("NotMember"))
 			}},
+		{name: "a record without a stamp, which importers reject", want: reason.RecordInvalid,
+			change: func(in *Input) { in.Broker.Records.Value[0].Spec.Stamp = 0 }},
 		{name: "a frozen controller, with all that the broker has", want: reason.ClusterCloned, resolves: true,
 			change: func(in *Input) {
 				in.Here.Frozen = []wellknown.Freeze{{Reason: "broker_identity", Imports: true, Code: "cluster-cloned"}}

@@ -1,7 +1,7 @@
 package cause
 
 import (
-	"fmt"
+	"cmp"
 	"net/netip"
 	"slices"
 	"strings"
@@ -67,7 +67,7 @@ func exporters(in *Input, t Target, evaluated cache.Evaluation) []*exporter {
 		return byID[id]
 	}
 	readRejected(in, t, get)
-	readRecords(in, t, get)
+	readRecords(in, get)
 	readBrokerSlices(in, get)
 	if imp := in.Here.Import.Value.Object; imp != nil {
 		for _, c := range imp.Status.Clusters {
@@ -132,7 +132,7 @@ func readRejected(in *Input, t Target, get func(string) *exporter) {
 	}
 }
 
-func readRecords(in *Input, t Target, get func(string) *exporter) {
+func readRecords(in *Input, get func(string) *exporter) {
 	var properties map[string]string
 	if m := ownMember(in); m != nil {
 		properties, _ = m.Status.ValidProperties() // the controller reports the others
@@ -145,7 +145,9 @@ func readRecords(in *Input, t Target, get func(string) *exporter) {
 		}
 		e := get(m.Name)
 		e.record, e.member = r, m
-		e.invalid = invalidRecord(r, t, m.Name)
+		if err := cmp.Or(r.Validate(), r.ValidateNames(m.Name)); err != nil {
+			e.invalid = err.Error()
+		}
 		e.elsewhere = e.invalid == "" && !selection.Reaches(m.Name, r.Spec.ToClusters, in.Here.ClusterID.Value.Value,
 			properties)
 		if lease := in.Broker.Heartbeats.Value[r.Namespace]; lease != nil && lease.RenewTime != nil {
@@ -153,25 +155,6 @@ func readRecords(in *Input, t Target, get func(string) *exporter) {
 			e.expired = broker.HeartbeatExpired(lease, in.TTL, in.Now)
 		}
 	}
-}
-
-// invalidRecord returns why importers do not accept a record (docs/spec/controller.md 9.1), or "".
-func invalidRecord(r *v1alpha1.ExportedService, t Target, id string) string {
-	if err := r.Spec.Validate(); err != nil {
-		return err.Error()
-	}
-	if r.Spec.Name != t.Service || r.Spec.Namespace != t.Namespace {
-		return fmt.Sprintf("its spec is of service %s/%s", r.Spec.Namespace, r.Spec.Name)
-	}
-	for _, want := range [][2]string{
-		{mcsv1beta1.LabelSourceCluster, id}, {mcsv1beta1.LabelServiceName, t.Service},
-		{broker.LabelSourceNamespace, t.Namespace},
-	} {
-		if got := r.Labels[want[0]]; got != want[1] {
-			return fmt.Sprintf("label %s is %.80q, want %s", want[0], got, want[1])
-		}
-	}
-	return ""
 }
 
 func readBrokerSlices(in *Input, get func(string) *exporter) {

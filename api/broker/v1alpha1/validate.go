@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/clusterset-dns/clusterset/api/broker"
 )
@@ -22,6 +23,39 @@ func (s *ExportedServiceSpec) Validate() error {
 	} {
 		if err := check(s); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// Validate returns why importers accept no record of these contents, or nil: it has to have a stamp, too.
+func (r *ExportedService) Validate() error {
+	if err := r.Spec.Validate(); err != nil {
+		return err
+	}
+	if r.Spec.Stamp == 0 || r.Spec.ExportUID == "" {
+		return errors.New("want a stamp and the UID of the export")
+	}
+	return nil
+}
+
+// ValidateNames compares name and labels with the spec and with the id of the member that owns the namespace.
+func (r *ExportedService) ValidateNames(cluster string) error {
+	if want := broker.RecordName(r.Spec.Namespace, r.Spec.Name); r.Name != want {
+		return fmt.Errorf("record %.80q: want %s, by its spec", r.Name, want)
+	}
+	return ValidateLabels(r.Labels, r.Spec.Namespace, r.Spec.Name, cluster)
+}
+
+// ValidateLabels compares the labels of a record or slice with its service and its member.
+func ValidateLabels(labels map[string]string, namespace, name, cluster string) error {
+	for _, want := range [][2]string{
+		{mcsv1beta1.LabelSourceCluster, cluster},
+		{mcsv1beta1.LabelServiceName, name},
+		{broker.LabelSourceNamespace, namespace},
+	} {
+		if got := labels[want[0]]; got != want[1] {
+			return fmt.Errorf("label %s %.80q: want %s", want[0], got, want[1])
 		}
 	}
 	return nil
