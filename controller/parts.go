@@ -131,8 +131,7 @@ func newParts(ctx context.Context, cfg Config, guarded guard, own ownCluster) (*
 	})
 	p.heartbeat = &identity.Heartbeat{
 		Membership: p.membership, Memory: memory, Broker: b, Renew: cfg.Renew, Pace: p.pace, Log: cfg.Log,
-		Resumed: p.exporter.Resumed, PublishAll: p.exporter.PublishAll,
-		Blind: p.blind,
+		Resumed: p.exporter.Resumed, PublishAll: p.exporter.PublishAll, Blind: p.blind,
 	}
 	p.publication = &identity.Publication{
 		Membership: p.membership, Log: cfg.Log,

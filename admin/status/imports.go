@@ -78,7 +78,9 @@ func exportersTo(properties map[string]map[string]string, members []v1alpha1.Mem
 	records []v1alpha1.ExportedService) map[types.NamespacedName][]string {
 	cluster := make(map[string]string) // by broker namespace
 	for i := range members {
-		cluster[members[i].Spec.Namespace] = members[i].Name
+		if namespace := members[i].Spec.Namespace; cluster[namespace] == "" {
+			cluster[namespace] = members[i].Name
+		}
 	}
 	exporters := make(map[types.NamespacedName][]string)
 	for i := range records {
@@ -129,7 +131,7 @@ func (t missingImports) foreign(ctx context.Context, foreign []*mcsv1beta1.Servi
 		if ns == nil || !t.takesPart(ns) {
 			continue
 		}
-		exporters = slices.DeleteFunc(exporters, func(id string) bool { return !broker.SourceAllowed(ns, id) })
+		exporters = slices.DeleteFunc(slices.Clone(exporters), func(id string) bool { return !broker.SourceAllowed(ns, id) })
 		if len(exporters) == 0 {
 			continue
 		}

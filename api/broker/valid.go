@@ -145,8 +145,8 @@ func ParsePrefix(s string) (netip.Prefix, error) {
 	return p, nil
 }
 
-// Prefixes returns the texts that are networks: it is never nil. The others are values of a Member that an administrator
-// edited by hand.
+// Prefixes returns the texts that are networks: it is never nil. The others are values of a Member that was edited by
+// hand.
 func Prefixes(texts []string) []netip.Prefix {
 	networks := []netip.Prefix{}
 	for _, text := range texts {

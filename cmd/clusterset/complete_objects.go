@@ -69,6 +69,13 @@ type listing struct {
 	word                func(*unstructured.Unstructured) string // the name, if nil
 }
 
+// hints is names within [completionTimeout].
+func (l listing) hints(ctx context.Context, from *read.Cluster) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, completionTimeout)
+	defer cancel()
+	return l.names(ctx, from)
+}
+
 func (l listing) names(ctx context.Context, from *read.Cluster) (names []string, err error) {
 	all, err := from.ListObjects(ctx, l.of, l.namespace, l.selector)
 	for _, o := range all {
@@ -86,11 +93,9 @@ func (l listing) names(ctx context.Context, from *read.Cluster) (names []string,
 // completeListed completes names of objects. err is the error of opening their API server.
 func completeListed(c *cobra.Command, from *read.Cluster, err error, l listing, prefix string) ([]string,
 	cobra.ShellCompDirective) {
-	ctx, cancel := context.WithTimeout(c.Context(), completionTimeout)
-	defer cancel()
 	var names []string
 	if err == nil {
-		names, err = l.names(ctx, from)
+		names, err = l.hints(c.Context(), from)
 	}
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError

@@ -160,10 +160,8 @@ func (e *explainCommand) nearNames(ctx context.Context, name string) (all []stri
 	if !ok || err != nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, 2*completionTimeout)
-	defer cancel()
-	imports, _ := listing{of: read.ServiceImports, word: shortName}.names(ctx, member) // without them, no name is near
-	exports, _ := listing{of: read.ServiceExports, word: shortName}.names(ctx, member)
+	imports, _ := listing{of: read.ServiceImports, word: shortName}.hints(ctx, member) // without them, no name is near
+	exports, _ := listing{of: read.ServiceExports, word: shortName}.hints(ctx, member)
 	names := slices.Concat(imports, exports)
 	typed, swapped := t.Service+"."+t.Namespace, t.Namespace+"."+t.Service
 	if slices.Contains(names, typed) {

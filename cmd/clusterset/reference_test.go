@@ -65,7 +65,8 @@ func reference(root *cobra.Command) string {
 	return b.String()
 }
 
-// sharedFlags returns the lines of flags that at least three commands have.
+// sharedFlags returns the lines of flags that at least three commands have: of a flag with several lines, the most
+// common one.
 func sharedFlags(all []*cobra.Command) map[string]int {
 	count := map[string]int{}
 	for _, c := range all {
@@ -73,7 +74,12 @@ func sharedFlags(all []*cobra.Command) map[string]int {
 			count[line]++
 		}
 	}
-	maps.DeleteFunc(count, func(_ string, n int) bool { return n < 3 })
+	flagOf := func(line string) string { flag, _, _ := strings.Cut(line, "`:"); return flag }
+	most := map[string]int{}
+	for line, n := range count {
+		most[flagOf(line)] = max(most[flagOf(line)], n)
+	}
+	maps.DeleteFunc(count, func(line string, n int) bool { return n < 3 || n < most[flagOf(line)] })
 	return count
 }
 

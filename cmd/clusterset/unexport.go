@@ -48,7 +48,7 @@ func (e *exportCommand) unexport(ctx context.Context, name string) error {
 			return err
 		}
 		// A hint is not worth an error.
-		others, _ := listing{of: read.ServiceExports, namespace: e.namespace}.names(ctx, e.member)
+		others, _ := listing{of: read.ServiceExports, namespace: e.namespace}.hints(ctx, e.member)
 		e.step(write.Unchanged, name, "not found"+there(near(name, others)))
 		return nil
 	}

@@ -15,7 +15,7 @@ import (
 
 // A LeaseNote is an annotation of a Lease: data that outlives an instance, or is for others. The rights of the
 // controller allow it no other object for this. On the Lease of the election it is written every few seconds, with the
-// rest of the Lease.
+// rest of the Lease. Without a key it is the Lease itself, for Read and Write alone.
 type LeaseNote struct {
 	Cluster   *Cluster
 	Namespace string // of the controller

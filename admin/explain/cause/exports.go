@@ -192,7 +192,7 @@ func DecidingCondition(e *mcsv1beta1.ServiceExport) *metav1.Condition {
 	return c
 }
 
-// ExportReason returns reason and message of that condition, NotReconciled without one.
+// ExportReason returns reason and message of [DecidingCondition], NotReconciled without one.
 func ExportReason(e *mcsv1beta1.ServiceExport) (reason, message string) {
 	if c := DecidingCondition(e); c != nil {
 		return c.Reason, c.Message

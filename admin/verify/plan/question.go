@@ -48,7 +48,7 @@ type Outcome struct {
 	Evidence string      `json:"evidence"`
 }
 
-// A Way is that of a kind of Service from a member to another one.
+// A Way is the way of a kind of Service from a member to another one.
 type Way struct {
 	From, To string
 	Kind     ServiceKind
