@@ -54,12 +54,6 @@ func run(ctx context.Context, args []string, streams genericiooptions.IOStreams)
 	return exitOK
 }
 
-// removedCommands has the commands that no longer exist, and what replaces them.
-var removedCommands = map[string]string{
-	"get":     "use kubectl get serviceimports,serviceexports -A; clusterset status lists the members",
-	"upgrade": "clusterset status says what is outdated",
-}
-
 // newRoot returns the whole tree of commands. name is the name of the program file.
 func newRoot(name string, streams genericiooptions.IOStreams) *cobra.Command {
 	f := &factory{IOStreams: streams, kube: genericclioptions.NewConfigFlags(true)}
@@ -69,8 +63,7 @@ func newRoot(name string, streams genericiooptions.IOStreams) *cobra.Command {
 		Long: `Join clusters to a clusterset and export services in it (Multi-Cluster Services API, KEP-1645).
 
 Most commands work on one cluster, the member, which the usual flags of kubectl select. Commands that also need the
-broker take
---broker-kubeconfig and --broker-context.
+broker take --broker-kubeconfig and --broker-context.
 
 ` + exitCodes,
 		Example: `  clusterset broker init --broker-context hub
@@ -92,12 +85,6 @@ broker take
 		newVerifyPod(f), newGather(f), newUninstall(f), newDNS(f), newController(f),
 		newVersion(f),
 	)
-	for name, instead := range removedCommands {
-		root.AddCommand(&cobra.Command{
-			Use: name, Hidden: true, DisableFlagParsing: true,
-			RunE: func(*cobra.Command, []string) error { return errors.New("removed: " + instead) },
-		})
-	}
 	completeBy(root, "context", completeContexts(f.kube.ToRawKubeConfigLoader))
 	completeBy(root, "namespace", f.completeNamespaces)
 	root.InitDefaultCompletionCmd()

@@ -144,8 +144,6 @@ func TestUsage(t *testing.T) {
 		{"service to wire to", "dns apply --service=x", "error: --service=x: want NAMESPACE/NAME"},
 		{"no time to gather", "gather --since 0s", `error: invalid argument "0s" for "--since" flag: want a duration from 1s to 8760h0m0s`},
 		{"no time to watch", "status --watch --interval 0s", `error: invalid argument "0s" for "--interval" flag: want a duration from 1ms to 24h0m0s`},
-		{"removed", "get exports -A -o wide", "error: removed: use kubectl get serviceimports,serviceexports -A; "},
-		{"removed, too", "upgrade --check --context east", "error: removed: clusterset status says what is outdated\n"},
 		{"no time to wire", "dns apply --timeout=0s", `error: invalid argument "0s" for "--timeout" flag: want a duration from 1ms to 24h0m0s`},
 		{"output of dns", "dns status -o name", "error: --output=name: want one of wide, json, yaml"},
 		{"output of a diff", "dns diff -o wide", "error: --output=wide: want one of json, yaml"},
