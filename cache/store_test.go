@@ -129,7 +129,7 @@ func startBeside(t *testing.T, cfg Config, old *Store) *running {
 	})
 	t.Cleanup(func() {
 		r.stop()
-		if t.Failed() || testing.Verbose() {
+		if t.Failed() {
 			t.Logf("log:\n%s", strings.Join(log.lines, "\n"))
 		}
 	})
