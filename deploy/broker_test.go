@@ -426,7 +426,7 @@ func TestBrokerWrites(t *testing.T) {
 
 		// Objects of nobody.
 		{"its Member", write{verb: "update", object: member("east",
-			func(m *v1alpha1.Member) { m.Spec.VIPCIDR = "243.0.0.0/8" })}, nothingElse},
+			func(m *v1alpha1.Member) { m.Spec.VIPCIDRs = []string{"243.0.0.0/8"} })}, nothingElse},
 		{"a Member", write{object: member("east", func(m *v1alpha1.Member) {
 			m.Name, m.ResourceVersion, m.UID = "north", "",
 				""
@@ -811,7 +811,7 @@ func TestBrokerAddresses(t *testing.T) {
 	join(t, c, "east", v1alpha1.MemberSpec{
 		PodCIDRs:     []string{"10.1.0.0/16", "fd00:1::/64", "127.0.0.0/8", "169.254.0.0/16", "224.0.0.0/4", "fe80::/10"},
 		ServiceCIDRs: []string{"10.96.0.0/16"}, LoadBalancerCIDRs: []string{"192.0.2.0/24"},
-		VIPCIDR: "243.0.0.0/16", SecondVIPCIDR: "fd00:243::/112",
+		VIPCIDRs: []string{"243.0.0.0/16", "fd00:243::/112"},
 	})
 	join(t, c, "none", v1alpha1.MemberSpec{})
 	wide := v1alpha1.MemberSpec{}

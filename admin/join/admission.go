@@ -63,7 +63,7 @@ type Admission struct {
 
 // Objects returns all objects of a member on the broker, in the order in which they have to be written.
 //
-// The Member reserves the cluster id and the VIP CIDR. Limits come before rights. Deleting in the opposite order takes
+// The Member reserves the cluster id and the VIP CIDRs. Limits come before rights. Deleting in the opposite order takes
 // the rights away before the limits.
 func (a Admission) Objects() []runtime.Object {
 	all := a.rendered()

@@ -142,32 +142,30 @@ func TestQuota(t *testing.T) {
 
 // docs/spec/controller.md 5.7: a VIP CIDR of each IP family of the cluster's Services; what a member has it keeps.
 func TestVIPCIDRs(t *testing.T) {
-	members := func(first, second string) []v1alpha1.Member {
-		return []v1alpha1.Member{
-			{ObjectMeta: metav1.ObjectMeta{Name: "older"}, Spec: v1alpha1.MemberSpec{VIPCIDR: "243.0.0.0/16",
-				SecondVIPCIDR: "fd17:87d8:f436::/112"}},
-			{ObjectMeta: metav1.ObjectMeta{Name: "this"}, Spec: v1alpha1.MemberSpec{VIPCIDR: first, SecondVIPCIDR: second}},
-		}
+	member := func(id, vips string) v1alpha1.Member {
+		return v1alpha1.Member{ObjectMeta: metav1.ObjectMeta{Name: id},
+			Spec: v1alpha1.MemberSpec{VIPCIDRs: strings.Fields(vips)}}
 	}
+	older := member("older", "243.0.0.0/16 fd17:87d8:f436::/112")
 	const dual, four, six = "10.96.0.0/16 fd00::/108", "10.96.0.0/16", "fd00::/108"
 	for _, tt := range []struct {
-		name, services, first, second, requested, pool, want string
+		name, services, has, requested, pool, want string
 	}{
 		{name: "auto", services: dual, requested: VIPAuto, want: "243.1.0.0/16 fd17:87d8:f436::1:0/112"},
 		{name: "auto, of IPv4 alone", services: four, requested: VIPAuto, want: "243.1.0.0/16"},
 		{name: "auto, of IPv6 alone", services: six, requested: VIPAuto, want: "fd17:87d8:f436::1:0/112"},
 		{name: "auto, of Services that are not known", requested: VIPAuto, want: "243.1.0.0/16"},
-		{name: "auto adds the other family", services: dual, first: "243.7.0.0/16", requested: VIPAuto,
+		{name: "auto adds the other family", services: dual, has: "243.7.0.0/16", requested: VIPAuto,
 			want: "243.7.0.0/16 fd17:87d8:f436::1:0/112"},
 		{name: "auto in a pool", services: dual, requested: VIPAuto, pool: "fd00:200::/96",
 			want: "243.1.0.0/16 fd00:200::/112"},
-		{name: "kept as it is", services: dual, first: "243.7.0.0/16", want: "243.7.0.0/16"},
-		{name: "both kept", services: four, first: "fd17:87d8:f436::7:0/112", second: "243.7.0.0/16",
+		{name: "kept as it is", services: dual, has: "243.7.0.0/16", want: "243.7.0.0/16"},
+		{name: "both kept", services: four, has: "fd17:87d8:f436::7:0/112 243.7.0.0/16",
 			want: "fd17:87d8:f436::7:0/112 243.7.0.0/16"},
-		{name: "one was taken by an older member", services: dual, first: "243.0.0.0/16", second: "fd17:87d8:f436::7:0/112",
+		{name: "one was taken by an older member", services: dual, has: "243.0.0.0/16 fd17:87d8:f436::7:0/112",
 			want: "fd17:87d8:f436::7:0/112 243.1.0.0/16"},
 		{name: "none before", services: dual, want: ""},
-		{name: "given up", services: dual, first: "243.7.0.0/16", requested: CIDRNone, want: ""},
+		{name: "given up", services: dual, has: "243.7.0.0/16", requested: CIDRNone, want: ""},
 		{name: "given", services: dual, requested: "fd17:87d8:f436::9:0/112,243.9.0.0/16",
 			want: "fd17:87d8:f436::9:0/112 243.9.0.0/16"},
 		{name: "two of a family", services: dual, requested: "243.8.0.0/16,243.9.0.0/16",
@@ -179,10 +177,10 @@ func TestVIPCIDRs(t *testing.T) {
 			want: "want one network of each IP family"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			in := joinInput{members: members(tt.first, tt.second), services: prefixes(t, tt.services)}
+			in := joinInput{members: []v1alpha1.Member{older, member("this", tt.has)}, services: prefixes(t, tt.services)}
 			in.options.VIPCIDR, in.options.VIPPool = tt.requested, tt.pool
-			first, second, err := in.vipCIDRs("this")
-			if got := strings.TrimSpace(first + " " + second); (err != nil || got != tt.want) &&
+			all, err := in.vipCIDRs("this")
+			if got := strings.Join(all, " "); (err != nil || got != tt.want) &&
 				(err == nil || tt.want == "" || !strings.Contains(err.Error(), tt.want)) {
 				t.Errorf("VIP CIDRs = %s, %v, want %s", got, err, tt.want)
 			}
@@ -194,7 +192,7 @@ func TestVIPCIDRs(t *testing.T) {
 func TestJoinRestoredBroker(t *testing.T) {
 	const has = 5
 	now := time.UnixMicro(9)
-	noted := wellknown.NotedMember{Stamp: 7, PodCIDRs: []string{"10.7.0.0/16"}, VIPCIDR: "243.7.0.0/16"}
+	noted := wellknown.NotedMember{Stamp: 7, PodCIDRs: []string{"10.7.0.0/16"}, VIPCIDRs: []string{"243.7.0.0/16"}}
 	none := wellknown.NotedMember{}
 	for _, tt := range []struct {
 		name      string
@@ -206,12 +204,12 @@ func TestJoinRestoredBroker(t *testing.T) {
 		stamp     int64
 	}{
 		{name: "nothing is noted", own: none, vip: "243.2.0.0/16", pods: "10.2.0.0/16", stamp: has},
-		{name: "no older one", own: wellknown.NotedMember{Stamp: has, VIPCIDR: "243.2.0.0/16"}, vip: "243.2.0.0/16",
-			pods: "10.2.0.0/16", stamp: has},
+		{name: "no older one", own: wellknown.NotedMember{Stamp: has, VIPCIDRs: []string{"243.2.0.0/16"}},
+			vip: "243.2.0.0/16", pods: "10.2.0.0/16", stamp: has},
 		{name: "an older one", own: noted, vip: "243.7.0.0/16", pods: "10.7.0.0/16", stamp: 9},
 		{name: "no Member", lost: true, own: noted, vip: "243.7.0.0/16", pods: "10.7.0.0/16", stamp: 9},
 		{name: "a stamp in the future", lost: true, own: wellknown.NotedMember{Stamp: 20}, stamp: 21},
-		{name: "another member has the VIP CIDR now", own: wellknown.NotedMember{Stamp: 7, VIPCIDR: "243.1.0.0/16"},
+		{name: "another member has the VIP CIDR now", own: wellknown.NotedMember{Stamp: 7, VIPCIDRs: []string{"243.1.0.0/16"}},
 			vip: "243.0.0.0/16", stamp: 9},
 		{name: "a lost member will have its VIP CIDR again", lost: true, own: none, other: "243.0.0.0/16",
 			requested: VIPAuto, vip: "243.1.0.0/16", stamp: 9},
@@ -220,20 +218,20 @@ func TestJoinRestoredBroker(t *testing.T) {
 		own.UID = "this"
 		in := joinInput{local: read.Local{UID: "this"}}
 		in.options.Now, in.options.VIPCIDR = func() time.Time { return now }, tt.requested
-		in.noted.Members = map[string]wellknown.NotedMember{"this": own, "other": {VIPCIDR: tt.other}}
+		in.noted.Members = map[string]wellknown.NotedMember{"this": own, "other": {VIPCIDRs: strings.Fields(tt.other)}}
 		if !tt.lost {
 			stamped := metav1.ObjectMeta{Name: "this", Annotations: map[string]string{broker.AnnotationStamp: strconv.Itoa(has)}}
 			in.members = []v1alpha1.Member{
-				{ObjectMeta: metav1.ObjectMeta{Name: "other"}, Spec: v1alpha1.MemberSpec{VIPCIDR: "243.1.0.0/16"}},
+				{ObjectMeta: metav1.ObjectMeta{Name: "other"}, Spec: v1alpha1.MemberSpec{VIPCIDRs: []string{"243.1.0.0/16"}}},
 				{ObjectMeta: stamped, Spec: v1alpha1.MemberSpec{KubeSystemUID: "this", PodCIDRs: []string{"10.2.0.0/16"},
-					VIPCIDR: "243.2.0.0/16"}},
+					VIPCIDRs: []string{"243.2.0.0/16"}}},
 			}
 		}
 		a := Admission{ClusterID: "this", Spec: v1alpha1.MemberSpec{KubeSystemUID: "this"}}
 		if err := errors.Join(in.declareNetworks("this"), in.admitNetworks(&a)); err != nil {
 			t.Fatalf("%s: %v", tt.name, err)
 		}
-		if a.Spec.VIPCIDR != tt.vip || strings.Join(a.Spec.PodCIDRs, " ") != tt.pods || in.stamp(a) != tt.stamp {
+		if strings.Join(a.Spec.VIPCIDRs, " ") != tt.vip || strings.Join(a.Spec.PodCIDRs, " ") != tt.pods || in.stamp(a) != tt.stamp {
 			t.Errorf("%s: %+v, stamp %d; want %s, %s, %d", tt.name, a.Spec, in.stamp(a), tt.vip, tt.pods, tt.stamp)
 		}
 	}

@@ -22,7 +22,7 @@
 // [Init] applies the CRDs and manifests that all members share, and updates older versions of them.
 //
 // [Join] first reads and checks everything; if the cluster cannot join, it returns an error before the first write.
-// Then it writes in the order above. Creating the Member reserves the cluster id and the VIP CIDR, so it comes first.
+// Then it writes in the order above. Creating the Member reserves the cluster id and the VIP CIDRs, so it comes first.
 // Limits come before rights, so that no right exists without its limit. ClusterProperty clusterset.k8s.io ends the
 // join: it exists exactly while the cluster is a member. The installation comes after it, and so finds a credential and
 // a membership.

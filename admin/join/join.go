@@ -199,8 +199,7 @@ func (j *joiner) decideAdmission(ctx context.Context) error {
 	j.result = Result{
 		ClusterID: a.ClusterID, ClusterSet: a.ClusterSet, Namespace: a.Spec.Namespace, Components: in.options.Components,
 		PodCIDRs: a.Spec.PodCIDRs, ServiceCIDRs: a.Spec.ServiceCIDRs, LoadBalancerCIDRs: a.Spec.LoadBalancerCIDRs,
-		VIPCIDR: a.Spec.VIPCIDR, SecondVIPCIDR: a.Spec.SecondVIPCIDR, VIP: in.vip.String(), Merge: string(in.merge),
-		Networks: in.networkStates(),
+		VIPCIDRs: a.Spec.VIPCIDRs, VIP: in.vip.String(), Merge: string(in.merge), Networks: in.networkStates(),
 		Warnings: slices.Concat(in.warnings(a), in.vipWarnings(a.Spec)),
 	}
 	j.result.Warnings = append(j.result.Warnings, slices.Concat(j.member.Skipped, j.broker.Skipped)...)
@@ -363,7 +362,7 @@ func (j *joiner) reserveID(ctx context.Context) error {
 		return err
 	}
 	owned := prefixStrings(ownVIPCIDRs(members, j.admission.ClusterID))
-	for _, cidr := range j.admission.Spec.VIPCIDRs() {
+	for _, cidr := range j.admission.Spec.VIPCIDRs {
 		if !slices.Contains(owned, cidr) {
 			return fmt.Errorf("vip CIDR %s: another cluster has just taken it; run this again", cidr)
 		}

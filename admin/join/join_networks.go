@@ -40,7 +40,7 @@ func (in *joinInput) admitNetworks(a *Admission) (err error) {
 	}
 	a.Spec.PodCIDRs, a.Spec.ServiceCIDRs = prefixStrings(in.pods), prefixStrings(in.services)
 	a.Spec.LoadBalancerCIDRs = prefixStrings(in.balancers)
-	a.Spec.VIPCIDR, a.Spec.SecondVIPCIDR, err = in.vipCIDRs(a.ClusterID)
+	a.Spec.VIPCIDRs, err = in.vipCIDRs(a.ClusterID)
 	return err
 }
 
@@ -104,12 +104,11 @@ func claimsOf(cidrs []string, member string) []claim {
 	return all
 }
 
-// vipCIDRs returns the networks from which the cluster will allocate clusterset IPs: the first, and the one of the
-// other IP family; "" for neither.
-func (in *joinInput) vipCIDRs(id string) (first, second string, err error) {
+// vipCIDRs returns the networks from which the cluster will allocate clusterset IPs, at most one of each IP family.
+func (in *joinInput) vipCIDRs(id string) ([]string, error) {
 	pools, err := merge.ParseVIPNetworks(strings.Split(cmp.Or(in.options.VIPPool, merge.DefaultVIPNetworks.String()), ","))
 	if err != nil {
-		return "", "", fmt.Errorf("vip CIDR pool: %w", err)
+		return nil, fmt.Errorf("vip CIDR pool: %w", err)
 	}
 	var all []netip.Prefix
 	switch requested := in.options.VIPCIDR; requested {
@@ -119,8 +118,7 @@ func (in *joinInput) vipCIDRs(id string) (first, second string, err error) {
 	default:
 		all, err = in.givenVIPCIDRs(id, strings.Split(requested, ","), pools)
 	}
-	texts := append(prefixStrings(all), "", "")
-	return texts[0], texts[1], err
+	return prefixStrings(all), err
 }
 
 // keptOrFree returns the VIP CIDRs that the cluster has, and the first free one of each IP family that it lacks.
@@ -148,7 +146,7 @@ func (in *joinInput) keptVIPCIDRs(id string) []netip.Prefix {
 	if m := in.member(id); m != nil && m.Stamp() == since {
 		return ownVIPCIDRs(in.members, id)
 	}
-	had, _ := parseCIDRs(spec.VIPCIDRs()) // invalid CIDRs are dropped
+	had, _ := parseCIDRs(spec.VIPCIDRs) // invalid CIDRs are dropped
 	claims := in.vipClaims(id)
 	return slices.DeleteFunc(had, func(p netip.Prefix) bool { _, taken := overlappingClaim(p, claims); return taken })
 }
@@ -164,7 +162,7 @@ func (in *joinInput) lackedVIPFamilies(id string, kept []netip.Prefix) []bool {
 		}
 	} else {
 		spec, _ := in.declared(id)
-		named, _ := parseCIDRs(spec.VIPCIDRs()) // invalid CIDRs are dropped
+		named, _ := parseCIDRs(spec.VIPCIDRs) // invalid CIDRs are dropped
 		wanted = familiesOf(named)
 	}
 	has := familiesOf(kept)
@@ -210,7 +208,7 @@ func (in *joinInput) vipClaims(id string) []claim {
 	for i := range in.members {
 		m := &in.members[i]
 		if m.Name != id {
-			all = append(all, claimsOf(slices.Concat(m.Spec.CIDRs(), m.Spec.VIPCIDRs()), m.Name)...)
+			all = append(all, claimsOf(slices.Concat(m.Spec.CIDRs(), m.Spec.VIPCIDRs), m.Name)...)
 		}
 	}
 	return all
@@ -221,15 +219,13 @@ func (in *joinInput) lostVIPClaims(id string) []claim {
 	var all []claim
 	for other, noted := range in.noted.Members {
 		if other != id && in.member(other) == nil {
-			var spec v1alpha1.MemberSpec
-			noted.Declare(&spec)
-			all = append(all, claimsOf(spec.VIPCIDRs(), other)...)
+			all = append(all, claimsOf(noted.VIPCIDRs, other)...)
 		}
 	}
 	return all
 }
 
-// ownVIPCIDRs returns the VIP CIDRs of a member that no older Member claims, the first one first.
+// ownVIPCIDRs returns the VIP CIDRs of a member that no older Member claims, in the order of its list.
 func ownVIPCIDRs(members []v1alpha1.Member, id string) []netip.Prefix {
 	var all []netip.Prefix
 	for _, p := range merge.Pools(members, merge.VIPNetworks{}) {
@@ -262,9 +258,9 @@ func (in *joinInput) warnings(a Admission) []string {
 		warn("this cluster is in clusterset %q, but member %q of this broker is in %q: run \"clusterset leave\" and join again to have one name",
 			a.ClusterSet, member, others)
 	}
-	if families := familiesOf(in.services); len(families) == 2 && len(a.Spec.VIPCIDRs()) == 1 {
+	if families := familiesOf(in.services); len(families) == 2 && len(a.Spec.VIPCIDRs) == 1 {
 		warn("the VIP CIDR %s is of one IP family, and this cluster has Services of both: with vip cidr they get clusterset IPs of that family alone; "+
-			"join with --vip-cidr auto to have one of each", a.Spec.VIPCIDR)
+			"join with --vip-cidr auto to have one of each", a.Spec.VIPCIDRs[0])
 	}
 	if o := in.overlapping(a.ClusterID); o != "" {
 		warn("%s: no endpoint in both is imported by a cluster that has that network", o)

@@ -79,8 +79,7 @@ type Result struct {
 	PodCIDRs          []string            `json:"podCIDRs,omitempty"`
 	ServiceCIDRs      []string            `json:"serviceCIDRs,omitempty"`
 	LoadBalancerCIDRs []string            `json:"loadBalancerCIDRs,omitempty"`
-	VIPCIDR           string              `json:"vipCIDR,omitempty"`
-	SecondVIPCIDR     string              `json:"secondVIPCIDR,omitempty"`    // of the other IP family
+	VIPCIDRs          []string            `json:"vipCIDRs,omitempty"`
 	VIP               string              `json:"vip,omitempty"`              // the option of the controller
 	Merge             string              `json:"merge,omitempty"`            // likewise
 	Region            string              `json:"region,omitempty"`           // that the cluster got

@@ -52,7 +52,7 @@ func joinInputs() *joinInput {
 			ObjectMeta: metav1.ObjectMeta{Name: "stranger", Annotations: map[string]string{broker.AnnotationClusterSet: "demo"}},
 			Spec: v1alpha1.MemberSpec{
 				KubeSystemUID: strangerUID, PodCIDRs: []string{"10.9.0.0/16"}, ServiceCIDRs: []string{"10.102.0.0/16"},
-				VIPCIDR: "243.0.0.0/16",
+				VIPCIDRs: []string{"243.0.0.0/16"},
 			},
 		}},
 	}
@@ -168,8 +168,8 @@ func TestBadJoins(t *testing.T) {
 func TestAdmission(t *testing.T) {
 	in := joinInputs()
 	in.options.VIPCIDR = VIPAuto
-	if a, err := in.admit(); err != nil || a.Spec.VIPCIDR != "243.1.0.0/16" || a.ClusterSet != "demo" {
-		t.Errorf("VIP CIDR %s, clusterset %s, error %v; want the first that is free, 243.1.0.0/16, and that of the other member, demo", a.Spec.VIPCIDR, a.ClusterSet, err)
+	if a, err := in.admit(); err != nil || strings.Join(a.Spec.VIPCIDRs, ",") != "243.1.0.0/16" || a.ClusterSet != "demo" {
+		t.Errorf("VIP CIDRs %s, clusterset %s, error %v; want the first that is free, 243.1.0.0/16, and that of the other member, demo", a.Spec.VIPCIDRs, a.ClusterSet, err)
 	}
 	in = joinInputs()
 	in.joined("old-uid")

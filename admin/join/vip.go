@@ -57,7 +57,7 @@ func (in *joinInput) vipWarnings(spec v1alpha1.MemberSpec) []string {
 	if in.vip.Mode != merge.CIDR {
 		return all
 	}
-	named, _ := parseCIDRs(spec.VIPCIDRs())
+	named, _ := parseCIDRs(spec.VIPCIDRs)
 	for _, p := range named {
 		if pool := in.vip.Networks.ForFamilyOf(p.Addr()); !networks.IsWithin(p, pool) {
 			all = append(all, fmt.Sprintf(

@@ -45,7 +45,7 @@ func TestChooseVIP(t *testing.T) {
 		in := joinInput{options: Options{ClusterID: "east", VIPCIDR: tt.flagCIDR, VIPPool: tt.flagPool,
 			Values: Values{VIP: tt.flag}}}
 		in.members = []v1alpha1.Member{{ObjectMeta: metav1.ObjectMeta{Name: "east"},
-			Spec: v1alpha1.MemberSpec{VIPCIDR: tt.own}}}
+			Spec: v1alpha1.MemberSpec{VIPCIDRs: strings.Fields(tt.own)}}}
 		var err error
 		if in.clustersetVIP, err = merge.ParseVIPSetting(strings.Fields(tt.clusterset)); err != nil {
 			t.Fatal(err)
@@ -93,9 +93,9 @@ func TestClustersetVIP(t *testing.T) {
 		}
 	}
 	initAs("", "")
-	if joined := mustJoin(t, onBroker, east, options("east")); joined.VIP != "derived" || joined.VIPCIDR != "" ||
+	if joined := mustJoin(t, onBroker, east, options("east")); joined.VIP != "derived" || joined.VIPCIDRs != nil ||
 		strings.Contains(strings.Join(joined.Warnings, "\n"), "vip") {
-		t.Errorf("without a setting: vip %s, VIP CIDR %q, warnings %q, want derived and no more", joined.VIP, joined.VIPCIDR,
+		t.Errorf("without a setting: vip %s, VIP CIDRs %q, warnings %q, want derived and no more", joined.VIP, joined.VIPCIDRs,
 			joined.Warnings)
 	}
 	initAs("cidr", "10.250.0.0/15")
@@ -106,8 +106,8 @@ func TestClustersetVIP(t *testing.T) {
 	o := options("east")
 	var said []string
 	o.Progress = func(line string) { said = append(said, line) }
-	if joined := mustJoin(t, onBroker, east, o); joined.VIP != "cidr 10.250.0.0/15" || joined.VIPCIDR != "10.250.0.0/16" {
-		t.Errorf("vip %s, VIP CIDR %s, want those of the clusterset", joined.VIP, joined.VIPCIDR)
+	if joined := mustJoin(t, onBroker, east, o); joined.VIP != "cidr 10.250.0.0/15" || strings.Join(joined.VIPCIDRs, ",") != "10.250.0.0/16" {
+		t.Errorf("vip %s, VIP CIDRs %s, want those of the clusterset", joined.VIP, joined.VIPCIDRs)
 	}
 	if !slices.Contains(said, "vip cidr 10.250.0.0/15, as the clusterset has it: --vip chooses another one") {
 		t.Errorf("join said %q, want where vip is from", said)
@@ -141,8 +141,8 @@ func installedVIP(t *testing.T, onBroker, east *controlplane.ControlPlane) {
 	o := options("east")
 	o.Components, o.Values.Image, o.Wait = []Component{ComponentController}, "registry.example.org/clusterset:1", false
 	for range 2 {
-		if joined := mustJoin(t, onBroker, east, o); joined.VIP != "cidr 10.250.0.0/15" || joined.VIPCIDR != "10.250.0.0/16" {
-			t.Errorf("vip %s, VIP CIDR %s, want those of the clusterset", joined.VIP, joined.VIPCIDR)
+		if joined := mustJoin(t, onBroker, east, o); joined.VIP != "cidr 10.250.0.0/15" || strings.Join(joined.VIPCIDRs, ",") != "10.250.0.0/16" {
+			t.Errorf("vip %s, VIP CIDRs %s, want those of the clusterset", joined.VIP, joined.VIPCIDRs)
 		}
 	}
 	deployment, err := east.Dynamic().Resource(schema.GroupVersionResource{Group: "apps", Version: "v1",

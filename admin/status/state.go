@@ -2,7 +2,6 @@ package status
 
 import (
 	"cmp"
-	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -127,16 +126,12 @@ type MemberState struct {
 	PodCIDRs          []string   `json:"podCIDRs,omitempty"`
 	ServiceCIDRs      []string   `json:"serviceCIDRs,omitempty"`
 	LoadBalancerCIDRs []string   `json:"loadBalancerCIDRs,omitempty"`
-	VIPCIDR           string     `json:"vipCIDR,omitempty"`
-	SecondVIPCIDR     string     `json:"secondVIPCIDR,omitempty"` // of the other IP family
-	VIP               string     `json:"vip,omitempty"`           // the option of its controller, "" if unknown
-	Merge             string     `json:"merge,omitempty"`         // likewise
+	VIPCIDRs          []string   `json:"vipCIDRs,omitempty"`
+	VIP               string     `json:"vip,omitempty"`   // the option of its controller, "" if unknown
+	Merge             string     `json:"merge,omitempty"` // likewise
 	KubeSystemUID     string     `json:"kubeSystemUID"`
 	This              bool       `json:"this,omitempty"` // the cluster that was read
 }
-
-// VIPCIDRs returns the VIP CIDRs of the member, separated by a comma.
-func (m *MemberState) VIPCIDRs() string { return strings.Trim(m.VIPCIDR+","+m.SecondVIPCIDR, ",") }
 
 // add counts one export.
 func (s *ExportState) add(e *mcsv1beta1.ServiceExport) {

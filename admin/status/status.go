@@ -426,9 +426,8 @@ func (s *collector) readHeartbeat(ctx context.Context, c *read.Cluster, m *v1alp
 	state := MemberState{
 		ClusterID: m.Name, Namespace: m.Spec.Namespace, Version: m.Status.Version,
 		PodCIDRs: m.Spec.PodCIDRs, ServiceCIDRs: m.Spec.ServiceCIDRs,
-		LoadBalancerCIDRs: m.Spec.LoadBalancerCIDRs, VIPCIDR: m.Spec.VIPCIDR,
-		SecondVIPCIDR: m.Spec.SecondVIPCIDR, VIP: m.Status.VIP, Merge: m.Status.Merge, KubeSystemUID: m.Spec.KubeSystemUID,
-		This: s.isThis(m), Expired: true,
+		LoadBalancerCIDRs: m.Spec.LoadBalancerCIDRs, VIPCIDRs: m.Spec.VIPCIDRs, VIP: m.Status.VIP, Merge: m.Status.Merge,
+		KubeSystemUID: m.Spec.KubeSystemUID, This: s.isThis(m), Expired: true,
 	}
 	heartbeat, err := c.Heartbeat(ctx, m.Spec.Namespace)
 	if err != nil || heartbeat == nil {

@@ -248,7 +248,7 @@ func content(o *unstructured.Unstructured) map[string]any {
 	return o.Object
 }
 
-// keepsMemberSpec reports whether a Member keeps its whole spec. A Member loses fields when its VIP CIDR or networks
+// keepsMemberSpec reports whether a Member keeps its whole spec. A Member loses fields when its VIP CIDRs or networks
 // are taken away, which covers does not see.
 func keepsMemberSpec(before, desired *unstructured.Unstructured) bool {
 	return before.GetKind() != "Member" || reflect.DeepEqual(before.Object["spec"], desired.Object["spec"])

@@ -29,8 +29,7 @@ type NotedMember struct {
 	PodCIDRs          []string `json:"podCIDRs,omitempty"`
 	ServiceCIDRs      []string `json:"serviceCIDRs,omitempty"`
 	LoadBalancerCIDRs []string `json:"loadBalancerCIDRs,omitempty"`
-	VIPCIDR           string   `json:"vipCIDR,omitempty"`
-	SecondVIPCIDR     string   `json:"secondVIPCIDR,omitempty"`
+	VIPCIDRs          []string `json:"vipCIDRs,omitempty"`
 }
 
 // A Mark is a broker namespace that was seen marked as removed.
@@ -60,8 +59,7 @@ func (n Noted) String() string {
 // NotedOf returns the note of a Member.
 func NotedOf(m *v1alpha1.Member) NotedMember {
 	s := &m.Spec
-	return NotedMember{s.KubeSystemUID, m.Stamp(), s.PodCIDRs, s.ServiceCIDRs, s.LoadBalancerCIDRs, s.VIPCIDR,
-		s.SecondVIPCIDR}
+	return NotedMember{s.KubeSystemUID, m.Stamp(), s.PodCIDRs, s.ServiceCIDRs, s.LoadBalancerCIDRs, s.VIPCIDRs}
 }
 
 // Replaces reports whether m is an older Member of the same cluster. A new cluster with the same id has its own stamps.
@@ -71,6 +69,6 @@ func (n NotedMember) Replaces(m *v1alpha1.Member) bool {
 
 // Declare sets the noted networks in s.
 func (n NotedMember) Declare(s *v1alpha1.MemberSpec) {
-	s.PodCIDRs, s.ServiceCIDRs, s.LoadBalancerCIDRs = n.PodCIDRs, n.ServiceCIDRs, n.LoadBalancerCIDRs
-	s.VIPCIDR, s.SecondVIPCIDR = n.VIPCIDR, n.SecondVIPCIDR
+	s.PodCIDRs, s.ServiceCIDRs = n.PodCIDRs, n.ServiceCIDRs
+	s.LoadBalancerCIDRs, s.VIPCIDRs = n.LoadBalancerCIDRs, n.VIPCIDRs
 }

@@ -272,7 +272,7 @@ func TestPrintState(t *testing.T) {
 			{
 				ClusterID: "east", Namespace: "clusterset-0123456789abcdef", Version: "v1.0.0", Merge: "kep",
 				Heartbeat: ago(4 * time.Second), HeartbeatAge: "4s", Services: 3, PodCIDRs: []string{"10.1.0.0/16", "fd01::/48"},
-				ServiceCIDRs: []string{"10.101.0.0/16"}, VIPCIDR: "243.0.0.0/16",
+				ServiceCIDRs: []string{"10.101.0.0/16"}, VIPCIDRs: []string{"243.0.0.0/16"},
 				KubeSystemUID: "22222222-2222-3333-4444-555555555555", This: true,
 			},
 			{

@@ -108,7 +108,7 @@ func controllerText(c *status.ClusterState, now time.Time) string {
 
 func printMembers(w io.Writer, members []status.MemberState, wide bool) {
 	printRow(w, wide, "MEMBER\tHEARTBEAT\tSERVICES\tVERSION",
-		"NAMESPACE\tPOD CIDRS\tSERVICE CIDRS\tLOAD BALANCER CIDRS\tVIP CIDR")
+		"NAMESPACE\tPOD CIDRS\tSERVICE CIDRS\tLOAD BALANCER CIDRS\tVIP CIDRS")
 	for i := range members {
 		m := &members[i]
 		name, heartbeat := m.ClusterID, "none"
@@ -123,7 +123,7 @@ func printMembers(w io.Writer, members []status.MemberState, wide bool) {
 		}
 		printRow(w, wide, fmt.Sprintf("%s\t%s\t%d\t%s", name, heartbeat, m.Services, cmp.Or(m.Version, "-")),
 			m.Namespace, joinedList(m.PodCIDRs), joinedList(m.ServiceCIDRs), joinedList(m.LoadBalancerCIDRs),
-			cmp.Or(m.VIPCIDRs(), "-"))
+			joinedList(m.VIPCIDRs))
 	}
 }
 

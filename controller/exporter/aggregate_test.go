@@ -11,7 +11,7 @@ import (
 // docs/spec/controller.md 2, "aggregate_view": the owner of the oldest export publishes the import, and takes it away.
 func TestAggregates(t *testing.T) {
 	b := newEnv(t)
-	b.AddMember(alpha, "")
+	b.AddMember(alpha)
 	on := func(c *Config) { c.Aggregates = true }
 	a := b.start(on)
 	b.Await("alpha seen", func() bool { return len(a.Broker.Members.All()) == 2 })

@@ -102,7 +102,7 @@ func (c *claims) wants() *bool {
 // ownPools returns the pools of this member that count. It looks at the other members only if this one has a VIP CIDR:
 // it is asked every second.
 func (c *claims) ownPools() []merge.Pool {
-	if m := c.broker.Members.Get(c.clusterID); m == nil || len(m.Spec.VIPCIDRs()) == 0 {
+	if m := c.broker.Members.Get(c.clusterID); m == nil || len(m.Spec.VIPCIDRs) == 0 {
 		return nil
 	}
 	return c.own(merge.Pools(c.broker.Members.All(), c.options.VIPNetworks))

@@ -184,7 +184,7 @@ func TestClaims(t *testing.T) {
 // docs/spec/controller.md 5.7: a claim of another member is enough; of two the older stays.
 func TestClaimsOfOthers(t *testing.T) {
 	b := newEnv(t)
-	if err := b.Admin.Patch(t.Context(), &v1alpha1.Member{ObjectMeta: metav1.ObjectMeta{Name: memberenv.ID}}, []byte(`{"spec":{"vipCIDR":"243.0.0.0/24"}}`)); err != nil {
+	if err := b.Admin.Patch(t.Context(), &v1alpha1.Member{ObjectMeta: metav1.ObjectMeta{Name: memberenv.ID}}, []byte(`{"spec":{"vipCIDRs":["243.0.0.0/24"]}}`)); err != nil {
 		t.Fatal(err)
 	}
 	alphas := b.AddMember(alpha, "243.7.0.0/16")
@@ -257,7 +257,7 @@ func (a *exporting) vips(svc types.NamespacedName) merge.VIPs {
 // say that they do not.
 func TestClaimOutlivesTheExport(t *testing.T) {
 	b := newEnv(t)
-	b.AddMember(alpha, "")
+	b.AddMember(alpha)
 	silent := false
 	a := b.start(func(c *Config) {
 		c.Merge.VIP, c.Silent = merge.CIDR, func(string) bool { return silent }
@@ -284,7 +284,7 @@ func TestClaimOutlivesTheExport(t *testing.T) {
 	a.do(db, "import", func() bool { return a.Member.Import(db) != nil })
 	a.expectClaims("this cluster still imports it", db, is)
 	b.Delete(imp)
-	betas := b.AddMember("beta", "")
+	betas := b.AddMember("beta")
 	a.do(db, "no import, and a new member", func() bool {
 		return a.Member.Import(db) == nil && len(a.Broker.Members.All()) == 3
 	})
@@ -354,7 +354,7 @@ func TestVIPsOutsideOfThePool(t *testing.T) {
 	// by which its VIP CIDR counts.
 	a.End()
 	b.AddMember(alpha, "10.200.0.0/16")
-	b.AddMember("beta", "")
+	b.AddMember("beta")
 	two := memberenv.Service("two")
 	record := alphaRecord(two)
 	record.Spec.ToClusters = []v1alpha1.ClusterSelector{{MatchProperties: []v1alpha1.Property{{Name: "cluster.clusterset.k8s.io", Value: "beta"}}}}
@@ -413,14 +413,14 @@ func TestVIPsOfBothFamilies(t *testing.T) {
 	pools := func() []merge.Pool {
 		return a.claims.own(merge.Pools(a.Broker.Members.All(), merge.DefaultVIPNetworks))
 	}
-	patch(`{"secondVIPCIDR":"fd17:87d8:f436::4/126"}`)
+	patch(`{"vipCIDRs":["243.0.0.4/31","fd17:87d8:f436::4/126"]}`)
 	a.do(both, "second VIP CIDR seen", func() bool { return len(pools()) == 2 })
 	second, _ := a.claimed(both)
 	if !strings.HasPrefix(second, first+" fd17:87d8:f436::") {
 		t.Fatalf("claims = %q with a CIDR of each family, want %s as before and a second", second, first)
 	}
 	a.Expect("at once again", a.do(both, "", now))
-	patch(`{"vipCIDR":"243.9.0.0/16"}`)
+	patch(`{"vipCIDRs":["243.9.0.0/16","fd17:87d8:f436::4/126"]}`)
 	a.do(both, "another VIP CIDR seen", func() bool {
 		return len(pools()) == 2 && strings.HasPrefix(pools()[0].Prefix.String(), "243.9.")
 	})
@@ -428,7 +428,7 @@ func TestVIPsOfBothFamilies(t *testing.T) {
 		!strings.Contains(second, strings.Fields(got)[0]) {
 		t.Errorf("claims = %q with another VIP CIDR, want one of it beside the IPv6 one of %q", got, second)
 	}
-	patch(`{"vipCIDR":null,"secondVIPCIDR":null}`) // as on a broker from before the join
+	patch(`{"vipCIDRs":null}`) // as on a broker from before the join
 	before, _ := a.claimed(both)
 	a.do(both, "no VIP CIDR", func() bool { return len(pools()) == 0 })
 	a.expectClaims("without a VIP CIDR", both, before)

@@ -26,8 +26,8 @@ import (
 // among them.
 func TestToClusters(t *testing.T) {
 	b := newEnv(t)
-	b.AddMember("west", "")
-	north := b.AddMember("north", "")
+	b.AddMember("west")
+	north := b.AddMember("north")
 	a := b.start(func(*Config) {})
 	const exportWrite = "PATCH shop/serviceexports/db"
 	b.Create(memberenv.NewExport(db), memberenv.NewService(db), memberenv.NewSourceSlice(db, "db-1", "10.1.0.1"))
@@ -68,7 +68,7 @@ func TestToClusters(t *testing.T) {
 // field.
 func TestStatusClusters(t *testing.T) {
 	b := newEnv(t)
-	b.AddMember("west", "")
+	b.AddMember("west")
 	b.serveClusters()
 	b.Kinds.ExportClusters = true
 	a := b.start(func(*Config) {})
@@ -78,7 +78,7 @@ func TestStatusClusters(t *testing.T) {
 			len(a.Broker.Members.All()) == 2
 	}), sliceWrite("PATCH", "db-1"), recordWrite, statusWrite)
 	b.statusClusters("to all", "east,west")
-	b.AddMember("north", "")
+	b.AddMember("north")
 	a.Expect("a new member", a.do(db, "it is seen", func() bool { return len(a.Broker.Members.All()) == 3 }), statusWrite)
 	b.statusClusters("a new member", "east,north,west")
 	b.toClusters(a, "north")

@@ -177,7 +177,7 @@ type partner struct {
 // partner joins a member whose pods are in 10.2.0.0/16.
 func (e *env) partner(id string) partner {
 	e.Helper()
-	return partner{e, id, e.AddMember(id, "")}
+	return partner{e, id, e.AddMember(id)}
 }
 
 func (p partner) meta(name string) metav1.ObjectMeta {

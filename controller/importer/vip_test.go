@@ -154,8 +154,8 @@ func TestVIPsStay(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	patch(`{"vipCIDR":null}`)
-	i.do("no VIP CIDR", func() bool { return i.Broker.Members.Get("west").Spec.VIPCIDR == "" })
+	patch(`{"vipCIDRs":null}`)
+	i.do("no VIP CIDR", func() bool { return i.Broker.Members.Get("west").Spec.VIPCIDRs == nil })
 	ips("a Member from before the VIP CIDR", "243.7.0.9")
 	part := &v1alpha1.Inventory{ObjectMeta: metav1.ObjectMeta{Namespace: west.namespace,
 		Name: apibroker.InventoryPart(db.Namespace, db.Name)}}
@@ -169,14 +169,14 @@ func TestVIPsStay(t *testing.T) {
 
 	// Another service with a claim of the same address gets it after db has lost it.
 	app := types.NamespacedName{Namespace: "shop", Name: "app"}
-	patch(`{"vipCIDR":"243.7.0.0/16"}`)
+	patch(`{"vipCIDRs":["243.7.0.0/16"]}`)
 	west.claim("243.7.0.9")
 	b.Claim(west.namespace, app, time.Now(), "243.7.0.9")
 	record := west.recordOf("app")
 	record.Spec.VIP = &v1alpha1.VIP{Wanted: true}
 	b.Create(record)
 	i.Await("app", func() bool {
-		return len(i.Broker.Records(app)) == 1 && i.Broker.Members.Get("west").Spec.VIPCIDR != "" && i.Listed(app) &&
+		return len(i.Broker.Records(app)) == 1 && i.Broker.Members.Get("west").Spec.VIPCIDRs != nil && i.Listed(app) &&
 			i.Listed(db)
 	})
 	has := func(what string, svc types.NamespacedName, want int) {

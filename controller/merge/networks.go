@@ -74,7 +74,7 @@ func (n VIPNetworks) String() string {
 	return strings.Join(texts, ",")
 }
 
-// Pools returns the VIP CIDRs of the members, sorted by cluster id, the first one first. Of two members whose networks
+// Pools returns the VIP CIDRs of the members, sorted by cluster id, then as listed. Of two members whose networks
 // overlap only the one that was created first has its own, by cluster id among equals (docs/spec/controller.md 2.1); it
 // takes the network even while it is being deleted itself. A network that is not part of within does not count; the
 // zero within has all.
@@ -86,10 +86,9 @@ func Pools(members []v1alpha1.Member, within VIPNetworks) []Pool {
 	var pools []Pool
 	for i := range sorted {
 		id := sorted[i].Name
-		for _, text := range []string{sorted[i].Spec.VIPCIDR, sorted[i].Spec.SecondVIPCIDR} {
-			prefix, err := broker.ParsePrefix(text)
+		for _, prefix := range broker.Prefixes(sorted[i].Spec.VIPCIDRs) {
 			overlaps := func(p Pool) bool { return p.Prefix.Overlaps(prefix) }
-			if err == nil && broker.IsClusterID(id) && within.contain(prefix) && !slices.ContainsFunc(pools, overlaps) {
+			if broker.IsClusterID(id) && within.contain(prefix) && !slices.ContainsFunc(pools, overlaps) {
 				pools = append(pools, Pool{Cluster: id, Prefix: prefix})
 			}
 		}

@@ -265,18 +265,19 @@ func TestChoose(t *testing.T) {
 
 // docs/spec/controller.md 2.1: of two VIP CIDRs that overlap the older counts.
 func TestPools(t *testing.T) {
-	member := func(id, cidr string, h int) v1alpha1.Member {
+	member := func(id, cidrs string, h int) v1alpha1.Member {
 		return v1alpha1.Member{
-			ObjectMeta: metav1.ObjectMeta{Name: id, CreationTimestamp: hour(h)}, Spec: v1alpha1.MemberSpec{VIPCIDR: cidr},
+			ObjectMeta: metav1.ObjectMeta{Name: id, CreationTimestamp: hour(h)},
+			Spec:       v1alpha1.MemberSpec{VIPCIDRs: strings.Fields(cidrs)},
 		}
 	}
 	members := []v1alpha1.Member{
-		member("d", "243.0.0.0/8", 4), member("c", "243.2.0.0/16", 3), member("b", "243.1.0.0/16", 2),
+		member("d", "243.0.0.0/8", 4), member("c", "fd00::/112 243.2.0.0/16", 3), member("b", "243.1.0.0/16", 2),
 		member("a", "243.1.128.0/17", 2),
 		member("none", "", 1), member("bad", "243.9.0.1/16", 1), member("a.b.c", "243.8.0.0/16", 1),
 	}
 	for within, want := range map[string]string{
-		"":             "[{a 243.1.128.0/17} {c 243.2.0.0/16}]",
+		"":             "[{a 243.1.128.0/17} {c fd00::/112} {c 243.2.0.0/16}]",
 		"243.0.0.0/8":  "[{a 243.1.128.0/17} {c 243.2.0.0/16}]",
 		"243.1.0.0/16": "[{a 243.1.128.0/17}]",
 		"10.0.0.0/8":   "[]",

@@ -9,16 +9,15 @@ import (
 )
 
 // Member is one cluster of the clusterset, as its admin made it known by joining; its name is the cluster id. Creating
-// it takes the id and the VIP CIDR (docs/spec/controller.md 2.1, docs/spec/controller.md 7.2).
+// it takes the id and the VIP CIDRs (docs/spec/controller.md 2.1, docs/spec/controller.md 7.2).
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster
 // +kubebuilder:subresource:status
 // +kubebuilder:printcolumn:name=Namespace,type=string,JSONPath=`.spec.namespace`
-// +kubebuilder:printcolumn:name=VIP CIDR,type=string,JSONPath=`.spec.vipCIDR`
+// +kubebuilder:printcolumn:name=VIP CIDRs,type=string,JSONPath=`.spec.vipCIDRs`
 // +kubebuilder:printcolumn:name=Version,type=string,JSONPath=`.status.version`
 // +kubebuilder:printcolumn:name=Age,type=date,JSONPath=`.metadata.creationTimestamp`
-// +kubebuilder:printcolumn:name=Second VIP CIDR,type=string,JSONPath=`.spec.secondVIPCIDR`,priority=1
 // +kubebuilder:printcolumn:name=Pod CIDRs,type=string,JSONPath=`.spec.podCIDRs`,priority=1
 // +kubebuilder:printcolumn:name=Service CIDRs,type=string,JSONPath=`.spec.serviceCIDRs`,priority=1
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 63 && self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)?$')",message="the name of a Member is its cluster id: one RFC 1123 label, or two joined by a dot, of at most 63 octets"
@@ -36,8 +35,6 @@ type Member struct {
 }
 
 // MemberSpec is what a member was admitted with.
-//
-// +kubebuilder:validation:XValidation:rule="!has(self.secondVIPCIDR) || has(self.vipCIDR) && (!isCIDR(self.vipCIDR) || !isCIDR(self.secondVIPCIDR) || cidr(self.vipCIDR).ip().family() != cidr(self.secondVIPCIDR).ip().family())",message="secondVIPCIDR needs a vipCIDR of the other IP family"
 type MemberSpec struct {
 	// KubeSystemUID is the UID of the namespace kube-system: it distinguishes this cluster from another that wants the
 	// same id.
@@ -82,23 +79,16 @@ type MemberSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.all(c, isCIDR(c) && cidr(c) == cidr(c).masked())",message="want networks such as 10.0.0.0/16, without bits of a host"
 	LoadBalancerCIDRs []string `json:"loadBalancerCIDRs,omitempty"`
 
-	// VIPCIDR is what the member allocates clusterset IPs from; it allocates none without it. Of two members whose
-	// networks overlap, the one that was created later has none.
+	// VIPCIDRs are the networks that the member allocates clusterset IPs from, at most one of each IP family. Of two
+	// members whose networks overlap, the older one keeps its own. The list is atomic, as a join replaces it.
 	//
 	// +optional
-	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=43
-	// +kubebuilder:validation:XValidation:rule="isCIDR(self) && cidr(self) == cidr(self).masked()",message="want a network such as 243.0.0.0/16, without bits of a host"
-	VIPCIDR string `json:"vipCIDR,omitempty"`
-
-	// SecondVIPCIDR is the same for the other IP family. It is a field of its own because controllers of version 0.1 know
-	// one network.
-	//
-	// +optional
-	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=43
-	// +kubebuilder:validation:XValidation:rule="isCIDR(self) && cidr(self) == cidr(self).masked()",message="want a network such as fd00:243::/112, without bits of a host"
-	SecondVIPCIDR string `json:"secondVIPCIDR,omitempty"`
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=2
+	// +kubebuilder:validation:items:MaxLength=43
+	// +kubebuilder:validation:XValidation:rule="self.all(c, isCIDR(c) && cidr(c) == cidr(c).masked())",message="want networks such as 243.0.0.0/16, without bits of a host"
+	// +kubebuilder:validation:XValidation:rule="self.size() < 2 || !self.all(c, isCIDR(c)) || cidr(self[0]).ip().family() != cidr(self[1]).ip().family()",message="want at most one network of each IP family"
+	VIPCIDRs []string `json:"vipCIDRs,omitempty"`
 
 	// Protocol is the version of what the member writes on the broker; 1 if missing. Controllers that do not know it keep
 	// what they imported of the member, and take nothing new.
@@ -107,17 +97,6 @@ type MemberSpec struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=2147483647
 	Protocol int32 `json:"protocol,omitempty"`
-}
-
-// VIPCIDRs are the networks that the member allocates clusterset IPs from, at most one of each IP family, as text.
-func (s *MemberSpec) VIPCIDRs() []string {
-	var all []string
-	for _, c := range []string{s.VIPCIDR, s.SecondVIPCIDR} {
-		if c != "" {
-			all = append(all, c)
-		}
-	}
-	return all
 }
 
 // Stamp returns the stamp of the last join that changed m, or 0. Each is higher than the one before

@@ -259,23 +259,14 @@ func (m *Member) Validate() error {
 	if !ok || !broker.IsLabel(m.Spec.Namespace) || broker.NamespaceName(prefix, m.Name) != m.Spec.Namespace {
 		return fmt.Errorf("namespace %.80q: want a prefix of 1 to 40 octets and %s", m.Spec.Namespace, hash)
 	}
-	for _, c := range slices.Concat(m.Spec.CIDRs(), m.Spec.VIPCIDRs()) {
+	for _, c := range slices.Concat(m.Spec.CIDRs(), m.Spec.VIPCIDRs) {
 		if _, err := broker.ParsePrefix(c); err != nil {
 			return err
 		}
 	}
-	return checkSecondVIPCIDR(m.Spec.VIPCIDR, m.Spec.SecondVIPCIDR)
-}
-
-// checkSecondVIPCIDR rejects a second VIP CIDR that is not of the other IP family than the first.
-func checkSecondVIPCIDR(first, second string) error {
-	if second == "" {
-		return nil
-	}
-	a, errA := broker.ParsePrefix(first)
-	b, errB := broker.ParsePrefix(second)
-	if errA != nil || errB != nil || a.Addr().Is4() == b.Addr().Is4() {
-		return fmt.Errorf("second VIP CIDR %.80q: want one of the other IP family than the VIP CIDR %.80q", second, first)
+	vips := broker.Prefixes(m.Spec.VIPCIDRs)
+	if len(vips) > 2 || len(vips) == 2 && vips[0].Addr().Is4() == vips[1].Addr().Is4() {
+		return fmt.Errorf("VIP CIDRs %.100q: want at most one of each IP family", strings.Join(m.Spec.VIPCIDRs, ","))
 	}
 	return nil
 }

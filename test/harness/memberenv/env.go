@@ -74,21 +74,21 @@ func New(t *testing.T) *Env {
 		e.Create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	}
 	e.addMember(ID, v1alpha1.MemberSpec{
-		KubeSystemUID: string(e.System), VIPCIDR: "243.0.0.4/31", PodCIDRs: []string{"10.1.0.0/16"},
+		KubeSystemUID: string(e.System), VIPCIDRs: []string{"243.0.0.4/31"}, PodCIDRs: []string{"10.1.0.0/16"},
 	})
 	return e
 }
 
-// AddMember makes another member, which is not running, with a VIP CIDR or "", and pods in 10.2.0.0/16 and
+// AddMember makes another member, which is not running, with these VIP CIDRs, and pods in 10.2.0.0/16 and
 // 10.1.128.0/17; the second overlaps with the pods of the member that runs. It returns the namespace of the member on
 // the broker.
-func (e *Env) AddMember(id, vips string) string {
+func (e *Env) AddMember(id string, vips ...string) string {
 	e.Helper()
 	namespace := apibroker.NamespaceName("member", id)
 	e.owners[namespace] = &owner{Env: e, namespace: namespace, parts: make(map[string]*v1alpha1.Inventory),
 		from: make(map[string]int64), claims: make(map[string][]v1alpha1.Claim), uids: make(map[string]string)}
 	return e.addMember(id, v1alpha1.MemberSpec{
-		KubeSystemUID: "11234567-89ab-cdef-0123-456789abcdef", VIPCIDR: vips,
+		KubeSystemUID: "11234567-89ab-cdef-0123-456789abcdef", VIPCIDRs: vips,
 		PodCIDRs: []string{"10.2.0.0/16", "10.1.128.0/17"},
 	})
 }
