@@ -98,7 +98,7 @@ LATE ?= 600ms
 
 .PHONY: test-late
 test-late: control-plane test-programs ## run the tests of what watches API servers while all lists and events come late, each by up to LATE=600ms
-	@CLUSTERSET_LATE=$(LATE) CLUSTERSET_TIER=test go test -count=1 -timeout 60m . ./apiserver ./cache ./plugin ./controller/... | bin/summary
+	@CLUSTERSET_LATE=$(LATE) CLUSTERSET_TIER=test go test -timeout 60m $(TEST_RUN) -count=1 . ./apiserver ./cache ./plugin ./controller/... | bin/summary
 
 .PHONY: test-lab
 test-lab: control-plane $(GOLANGCI_LINT) ## run the linter and the tests of the tools that measure (test/lab)
