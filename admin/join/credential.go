@@ -15,7 +15,6 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-	"k8s.io/utils/ptr"
 
 	"github.com/clusterset-dns/clusterset/admin/read"
 	"github.com/clusterset-dns/clusterset/admin/write"
@@ -153,7 +152,7 @@ func acceptsToken(ctx context.Context, c *read.Cluster, token string) (bool, err
 // requestToken returns the request as the API server completed it.
 func requestToken(ctx context.Context, c *read.Cluster, account *corev1.ServiceAccount,
 	life time.Duration) (*authv1.TokenRequest, error) {
-	request := &authv1.TokenRequest{Spec: authv1.TokenRequestSpec{ExpirationSeconds: ptr.To(int64(life / time.Second))}}
+	request := &authv1.TokenRequest{Spec: authv1.TokenRequestSpec{ExpirationSeconds: new(int64(life / time.Second))}}
 	response, err := c.Core.ServiceAccounts(account.Namespace).CreateToken(ctx, account.Name, request,
 		metav1.CreateOptions{FieldManager: wellknown.ManagerJoin})
 	if err != nil {

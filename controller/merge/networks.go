@@ -74,10 +74,10 @@ func (n VIPNetworks) String() string {
 	return strings.Join(texts, ",")
 }
 
-// Pools returns the VIP CIDRs of the members, sorted by cluster id, then as listed. Of two members whose networks
-// overlap only the one that was created first has its own, by cluster id among equals (docs/spec/controller.md 2.1); it
-// takes the network even while it is being deleted itself. A network that is not part of within does not count; the
-// zero within has all.
+// Pools returns the VIP CIDRs of the members, sorted by cluster id and in the order of each list. If those of two
+// members overlap, only the older member has its network (docs/spec/controller.md 2.1), or the lower cluster id if both
+// are as old. It takes the network even while it is being deleted itself. A network that is not part of within does
+// not count; the zero within has all.
 func Pools(members []v1alpha1.Member, within VIPNetworks) []Pool {
 	sorted := slices.Clone(members)
 	slices.SortFunc(sorted, func(a, b v1alpha1.Member) int {

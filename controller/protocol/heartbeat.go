@@ -13,7 +13,7 @@ type Heartbeat struct {
 //
 //	           no heartbeat for a TTL
 //	current ──────────────────────────► silent
-//	   ▲                                  │ a heartbeat whose pass began after the newest one seen when it fell silent
+//	   ▲                                  │ a new pass over all exports, and a heartbeat after it
 //	   └──────────────────────────────────┘ then a consistent list of its objects
 func (h Heartbeat) EndsSilence(seen Stamp) bool {
 	return h.Stamp > seen && h.Complete > seen && !h.Blind

@@ -119,7 +119,10 @@ func (w *walk) serverFault(s *Server) serverFault {
 		return serverFault{code: reason.DNSUnreachable, evidence: cmp.Or(s.UDP.Failure, s.TCP.Failure)}
 	}
 	for _, r := range []*Reply{&s.UDP, &s.TCP} {
-		if f := w.replyFault(r); r.replied() && f.code != "" {
+		if !r.replied() {
+			continue
+		}
+		if f := w.replyFault(r); f.code != "" {
 			return f
 		}
 	}

@@ -79,8 +79,8 @@ type MemberSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.all(c, isCIDR(c) && cidr(c) == cidr(c).masked())",message="want networks such as 10.0.0.0/16, without bits of a host"
 	LoadBalancerCIDRs []string `json:"loadBalancerCIDRs,omitempty"`
 
-	// VIPCIDRs are the networks that the member allocates clusterset IPs from, at most one of each IP family. Of two
-	// members whose networks overlap, the older one keeps its own. The list is atomic, as a join replaces it.
+	// VIPCIDRs are the networks that the member allocates clusterset IPs from, at most one of each IP family. If
+	// those of two members overlap, the older member keeps its network. A join replaces the whole list.
 	//
 	// +optional
 	// +listType=atomic
